@@ -1,0 +1,245 @@
+#include "base/config.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "base/ids.h"
+#include "base/size.h"
+
+namespace fluxon {
+namespace {
+
+// One key of a section: reads its value into the configuration, or says what is accepted.
+struct Field {
+  const char* accepted;
+  std::function<bool(const toml::node&)> read;
+};
+using Section = std::map<std::string, Field>;
+
+Field text(std::string& to) {
+  return {"a string", [&to](const toml::node& node) {
+            if (!node.is_string()) return false;
+            to = node.as_string()->get();
+            return true;
+          }};
+}
+Field name(std::string& to) {
+  return {"a name of 1 to 32 of A-Z a-z 0-9 _ - .", [&to](const toml::node& node) {
+            if (!node.is_string() || !validName(node.as_string()->get())) return false;
+            to = node.as_string()->get();
+            return true;
+          }};
+}
+Field flag(bool& to) {
+  return {"true or false", [&to](const toml::node& node) {
+            if (!node.is_boolean()) return false;
+            to = node.as_boolean()->get();
+            return true;
+          }};
+}
+Field number(uint64_t& to, const char* accepted, int64_t least, int64_t most) {
+  return {accepted, [&to, least, most](const toml::node& node) {
+            if (!node.is_integer()) return false;
+            const int64_t value = node.as_integer()->get();
+            if (value < least || value > most) return false;
+            to = static_cast<uint64_t>(value);
+            return true;
+          }};
+}
+Field duration(Duration& to, const char* accepted, int64_t least, int64_t most) {
+  return {accepted, [&to, least, most](const toml::node& node) {
+            if (!node.is_integer()) return false;
+            const int64_t value = node.as_integer()->get();
+            if (value < least || value > most) return false;
+            to = milliseconds(value);
+            return true;
+          }};
+}
+Field size(uint64_t& to, const char* accepted, uint64_t least) {
+  return {accepted, [&to, least](const toml::node& node) {
+            if (node.is_integer()) {
+              const int64_t value = node.as_integer()->get();
+              if (value < 0 || static_cast<uint64_t>(value) < least) return false;
+              to = static_cast<uint64_t>(value);
+              return true;
+            }
+            if (!node.is_string()) return false;
+            const Result<uint64_t> bytes = parseSize(node.as_string()->get(), least);
+            if (bytes) to = bytes.value();
+            return bytes.ok();
+          }};
+}
+Field http(HttpAddress& to) {
+  return {"\"off\" or \"ADDRESS:PORT\" (port 0: the kernel chooses)", [&to](const toml::node& node) {
+            if (!node.is_string()) return false;
+            const Result<HttpAddress> address = parseHttpAddress(node.as_string()->get());
+            if (address) to = address.value();
+            return address.ok();
+          }};
+}
+Field names(std::vector<std::string>& to) {
+  return {"a list of different node names", [&to](const toml::node& node) {
+            if (!node.is_array()) return false;
+            to.clear();
+            for (const toml::node& item : *node.as_array()) {
+              if (!item.is_string() || !validName(item.as_string()->get())) return false;
+              for (const std::string& earlier : to) {
+                if (earlier == item.as_string()->get()) return false;
+              }
+              to.push_back(item.as_string()->get());
+            }
+            return true;
+          }};
+}
+Field oneOf(std::string& to, const char* accepted, std::vector<std::string> values) {
+  return {accepted, [&to, values = std::move(values)](const toml::node& node) {
+            if (!node.is_string()) return false;
+            for (const std::string& value : values) {
+              if (value == node.as_string()->get()) return to = value, true;
+            }
+            return false;
+          }};
+}
+
+std::map<std::string, Section> schemaOf(Config& config) {
+  constexpr int64_t kDay = 86'400'000;
+  return {
+      {"common",
+       {{"cluster", name(config.common.cluster)},
+        {"shm_root", text(config.common.shmRoot)},
+        {"shm_group", text(config.common.shmGroup)},
+        {"log_level", oneOf(config.common.logLevel, "\"debug\", \"info\", \"warn\" or \"error\"", {"debug", "info", "warn", "error"})}}},
+      {"master",
+       {{"state_dir", text(config.master.stateDir)},
+        {"http", http(config.master.http)},
+        {"lease_ms", duration(config.master.lease, "milliseconds from 200 to 3600000", 200, 3'600'000)},
+        {"put_wait_ms", duration(config.master.putWait, "milliseconds from 0 to 3600000", 0, 3'600'000)},
+        {"min_key_lease_ms", duration(config.master.minimumKeyLease, "milliseconds from 1 to 86400000", 1, kDay)}}},
+      {"owner",
+       {{"node", name(config.owner.node)},
+        {"segment_size", size(config.owner.segmentBytes, "a size of 1 MiB or more: \"256MiB\", \"1.5GB\", bytes", kMiB)},
+        {"max_keys", number(config.owner.maxKeys, "a number from 16 to 268435456", 16, int64_t{1} << 28)},
+        {"max_clients", number(config.owner.maxClients, "a number from 1 to 65536", 1, 65536)},
+        {"populate", flag(config.owner.populate)},
+        {"http", http(config.owner.http)}}},
+      {"up", {{"nodes", names(config.up.nodes)}}},
+  };
+}
+
+std::string position(const std::string& file, const toml::source_region& source) { return file + ":" + std::to_string(source.begin.line); }
+
+std::string known(const std::map<std::string, Field>& section) {
+  std::string keys;
+  for (const auto& [key, field] : section) keys += (keys.empty() ? "" : ", ") + key;
+  return keys;
+}
+
+void fillDefaults(Config& config) {
+  if (config.owner.node.empty()) {
+    char host[65] = {};
+    ::gethostname(host, sizeof host - 1);
+    const std::string shortened = std::string(host).substr(0, kMaxNameBytes);
+    config.owner.node = validName(shortened) ? shortened : "node0";
+  }
+  if (config.up.nodes.empty()) config.up.nodes = {config.owner.node};
+  if (config.master.stateDir.empty()) {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    const char* home = std::getenv("HOME");
+    const std::string base = ::geteuid() == 0 ? "/var/lib" : state && *state ? state : home ? std::string(home) + "/.local/state" : "/tmp";
+    config.master.stateDir = base + "/fluxon/" + config.common.cluster;
+  }
+}
+
+}  // namespace
+
+Result<HttpAddress> parseHttpAddress(const std::string& text) {
+  HttpAddress address;
+  if (text == "off") {
+    address.enabled = false;
+    return address;
+  }
+  const size_t colon = text.rfind(':');
+  const auto refuse = [&] { return Error{Code::invalidArgument, "address '" + text + "' (accepted: off, or ADDRESS:PORT)"}; };
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size() || text.size() - colon > 6) return refuse();
+  address.host = text.substr(0, colon);
+  unsigned port = 0;
+  for (const char c : text.substr(colon + 1)) {
+    if (c < '0' || c > '9') return refuse();
+    port = port * 10 + static_cast<unsigned>(c - '0');
+  }
+  if (port > 65535) return refuse();
+  address.port = static_cast<uint16_t>(port);
+  return address;
+}
+
+std::string toString(const HttpAddress& address) {
+  return address.enabled ? address.host + ":" + std::to_string(address.port) : "off";
+}
+
+Result<Config> Config::parse(const std::string& text, const std::string& file) {
+  Config config;
+  toml::table document;
+  try {
+    document = toml::parse(text, file);
+  } catch (const toml::parse_error& error) {
+    return Error{Code::badConfig, position(file, error.source()) + ": " + std::string(error.description())};
+  }
+  std::map<std::string, Section> schema = schemaOf(config);
+  for (const auto& [sectionName, sectionNode] : document) {
+    const auto section = schema.find(std::string(sectionName.str()));
+    if (section == schema.end() || !sectionNode.is_table()) {
+      return Error{Code::badConfig, position(file, sectionNode.source()) + ": unknown section '" + std::string(sectionName.str()) +
+                                        "' (accepted: [common], [master], [owner], [up])"};
+    }
+    for (const auto& [key, value] : *sectionNode.as_table()) {
+      const auto field = section->second.find(std::string(key.str()));
+      const std::string where = position(file, value.source()) + ": ";
+      if (field == section->second.end()) {
+        return Error{Code::badConfig, where + "unknown key '" + std::string(key.str()) + "' in [" + section->first +
+                                          "] (accepted: " + known(section->second) + ")"};
+      }
+      if (!field->second.read(value)) {
+        std::ostringstream given;
+        value.visit([&](const auto& v) { given << v; });
+        return Error{Code::badConfig, where + std::string(key.str()) + " = " + given.str() + " (accepted: " + field->second.accepted + ")"};
+      }
+    }
+  }
+  fillDefaults(config);
+  return config;
+}
+
+Result<Config> Config::load(const std::string& path) {
+  if (path.empty()) return parse("", "defaults");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error{Code::badConfig, "open " + path + ": " + std::strerror(errno)};
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return Error{Code::badConfig, "read " + path + ": " + std::strerror(errno)};
+  return parse(text.str(), path);
+}
+
+std::string Config::show() const {
+  toml::array nodes;
+  for (const std::string& node : up.nodes) nodes.push_back(node);
+  std::ostringstream out;
+  out << "[common]\ncluster = \"" << common.cluster << "\"\nshm_root = \"" << common.shmRoot << "\"\nshm_group = \"" << common.shmGroup
+      << "\"\nlog_level = \"" << common.logLevel << "\"\n\n[master]\nstate_dir = \"" << master.stateDir << "\"\nhttp = \""
+      << toString(master.http) << "\"\nlease_ms = " << master.lease.ms() << "\nput_wait_ms = " << master.putWait.ms()
+      << "\nmin_key_lease_ms = " << master.minimumKeyLease.ms() << "\n\n[owner]\nnode = \"" << owner.node
+      << "\"\nsegment_size = " << owner.segmentBytes << "\nmax_keys = " << owner.maxKeys << "\nmax_clients = " << owner.maxClients
+      << "\npopulate = " << (owner.populate ? "true" : "false") << "\nhttp = \"" << toString(owner.http) << "\"\n\n[up]\nnodes = "
+      << nodes << "\n";
+  return out.str();
+}
+
+}  // namespace fluxon

@@ -1,0 +1,210 @@
+// The C interface: conversions, defaults, and the last error of each thread.
+#include <fluxon/fluxon.h>
+
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "client/client.h"
+
+using fluxon::Code;
+using fluxon::Error;
+using fluxon::Result;
+using fluxon::Time;
+namespace client = fluxon::client;
+namespace shm = fluxon::shm;
+
+struct fluxon_client {
+  std::unique_ptr<client::Client> impl;
+};
+
+namespace {
+
+thread_local std::string lastError;
+
+enum HolderKind : uint32_t { kNone = 0, kByHazard = 1, kByRing = 2 };
+
+fluxon_code finish(const Error& error) {
+  if (!error.ok()) lastError = error.message();
+  return static_cast<fluxon_code>(error.code);
+}
+template <class T>
+const Error& errorOf(const Result<T>& result) {
+  static const Error none;
+  return result.ok() ? none : result.error();
+}
+Error errorOf(const Result<client::Reply>& result) {
+  if (!result.ok()) return result.error();
+  return {result.value().code, result.value().code == Code::ok ? "" : result.value().payload};
+}
+
+Time deadlineAfter(uint32_t timeoutMs) {
+  return fluxon::bootTime() + fluxon::milliseconds(timeoutMs == 0 ? FLUXON_DEFAULT_TIMEOUT_MS : timeoutMs);
+}
+Time deadlineOf(const fluxon_call_options* options) { return deadlineAfter(options ? options->timeout_ms : 0); }
+
+std::string_view keyOf(const void* key, size_t bytes) { return {static_cast<const char*>(key), bytes}; }
+
+client::Put putOf(const void* key, size_t keyBytes, uint64_t length, const fluxon_put_options* options) {
+  client::Put put{keyOf(key, keyBytes), length, 0, 0, deadlineAfter(options ? options->timeout_ms : 0)};
+  if (!options) return put;
+  put.flags = (options->reject_if_exists ? shm::kRejectIfExists : 0u) | (options->reject_if_in_flight ? shm::kRejectIfInFlight : 0u);
+  put.lease = options->lease;
+  return put;
+}
+
+fluxon_code invalid(const char* what) { return finish({Code::invalidArgument, what}); }
+
+}  // namespace
+
+const char* fluxon_sentence(fluxon_code code) { return fluxon::sentence(static_cast<Code>(code)); }
+const char* fluxon_code_name(fluxon_code code) { return fluxon::codeName(static_cast<Code>(code)); }
+const char* fluxon_last_error(void) { return lastError.c_str(); }
+
+fluxon_code fluxon_connect(const fluxon_connect_options* options, fluxon_client** out) {
+  if (!out) return invalid("client is NULL");
+  *out = nullptr;
+  static const fluxon_connect_options defaults = {};
+  if (!options) options = &defaults;
+  const auto text = [](const char* value, const char* otherwise) { return std::string(value ? value : otherwise); };
+  Result<std::unique_ptr<client::Client>> connected =
+      client::Client::connect(text(options->shm_root, ""), text(options->cluster, "default"), text(options->node, ""),
+                              text(options->name, program_invocation_short_name), options->prefault != 0, deadlineAfter(options->timeout_ms));
+  if (!connected) return finish(connected.error());
+  *out = new fluxon_client{std::move(connected).value()};
+  return FLUXON_OK;
+}
+void fluxon_close(fluxon_client* client) { delete client; }
+const char* fluxon_node(const fluxon_client* client) { return client ? client->impl->node().c_str() : ""; }
+
+fluxon_code fluxon_get(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options, fluxon_holder* holder) {
+  if (!client || !holder || (!key && keyBytes)) return invalid("client, key or holder is NULL");
+  client::Held held;
+  const Error error = client->impl->get(keyOf(key, keyBytes), [&] { return deadlineOf(options); }, held);
+  if (!error.ok()) {
+    *holder = fluxon_holder{};
+    return finish(error);
+  }
+  *holder = {held.data, held.length, held.putId.value, static_cast<uint32_t>(held.source), held.byRing ? kByRing : kByHazard, held.attachment, held.handle};
+  return FLUXON_OK;
+}
+
+void fluxon_release(fluxon_holder* holder) {
+  if (!holder || holder->kind == kNone) return;
+  client::Held held;
+  held.attachment = static_cast<client::Attachment*>(holder->owner);
+  held.byRing = holder->kind == kByRing;
+  held.handle = holder->handle;
+  *holder = fluxon_holder{};
+  client::Client::release(held);
+}
+
+fluxon_code fluxon_put(fluxon_client* client, const void* key, size_t keyBytes, const void* data, uint64_t length,
+                       const fluxon_put_options* options, uint64_t* putId) {
+  if (!client || (!key && keyBytes) || (!data && length)) return invalid("client, key or data is NULL");
+  const Result<fluxon::PutId> result = client->impl->put(putOf(key, keyBytes, length, options), data);
+  if (result && putId) *putId = result.value().value;
+  return finish(errorOf(result));
+}
+
+fluxon_code fluxon_put_start(fluxon_client* client, const void* key, size_t keyBytes, uint64_t length, const fluxon_put_options* options,
+                             fluxon_grant* grant) {
+  if (!client || !grant || (!key && keyBytes)) return invalid("client, key or grant is NULL");
+  *grant = fluxon_grant{};
+  const Result<client::Granted> result = client->impl->putStart(putOf(key, keyBytes, length, options));
+  if (result) *grant = {result.value().data, result.value().length, result.value().attachment, result.value().slotRef};
+  return finish(errorOf(result));
+}
+
+fluxon_code fluxon_commit(fluxon_grant* grant, const fluxon_call_options* options, uint64_t* putId) {
+  if (!grant || !grant->owner) return invalid("no grant");
+  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner), grant->handle};
+  *grant = fluxon_grant{};
+  const Result<fluxon::PutId> result = client::Client::commit(granted, deadlineOf(options));
+  if (result && putId) *putId = result.value().value;
+  return finish(errorOf(result));
+}
+
+void fluxon_abort(fluxon_grant* grant) {
+  if (!grant || !grant->owner) return;
+  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner), grant->handle};
+  *grant = fluxon_grant{};
+  client::Client::abort(granted);
+}
+
+fluxon_code fluxon_exists(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
+  if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
+  return finish(errorOf(client->impl->command({shm::CommandKind::exists, 0, keyOf(key, keyBytes), {}, 0, 0, 0, deadlineOf(options)})));
+}
+
+fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options, fluxon_stat* stat) {
+  if (!client || !stat || (!key && keyBytes)) return invalid("client, key or stat is NULL");
+  *stat = fluxon_stat{};
+  const Result<client::Stat> result = client->impl->stat(keyOf(key, keyBytes), deadlineOf(options));
+  if (!result) return finish(result.error());
+  stat->put_id = result.value().putId;
+  stat->length = result.value().length;
+  stat->lease = result.value().lease;
+  std::memcpy(stat->nodes, result.value().nodes.data(), std::min(result.value().nodes.size(), sizeof stat->nodes - 1));
+  return FLUXON_OK;
+}
+
+// The outcome of a command that changes the cache is not known when the wait for it ended.
+static fluxon_code finishChange(const Result<client::Reply>& result) {
+  Error error = errorOf(result);
+  if (!result.ok() && error.code == Code::timedOut) error.code = Code::outcomeUnknown;
+  return finish(error);
+}
+
+fluxon_code fluxon_remove(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
+  if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
+  return finishChange(client->impl->command({shm::CommandKind::remove, 0, keyOf(key, keyBytes), {}, 0, 0, 0, deadlineOf(options)}));
+}
+
+fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_t prefixBytes, const fluxon_call_options* options, uint64_t* count) {
+  if (!client || !count || (!prefix && prefixBytes)) return invalid("client, prefix or count is NULL");
+  const Result<client::Reply> result = client->impl->command({shm::CommandKind::countPrefix, 0, keyOf(prefix, prefixBytes), {}, 0, 0, 0, deadlineOf(options)});
+  *count = result.ok() ? result.value().valueBytes : 0;
+  return finish(errorOf(result));
+}
+
+fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes, uint64_t limit,
+                        const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
+  if (!client || !callback || (!prefix && prefixBytes) || (!after && afterBytes)) return invalid("client, prefix, after or callback is NULL");
+  std::string last(static_cast<const char*>(after ? after : ""), afterBytes);
+  const Time deadline = deadlineOf(options);
+  for (uint64_t left = limit == 0 ? UINT64_MAX : limit; left > 0;) {
+    const Result<client::Reply> page = client->impl->command({shm::CommandKind::list, 0, keyOf(prefix, prefixBytes), last, std::min<uint64_t>(left, 1024), 0, 0, deadline});
+    if (const Error error = errorOf(page); !error.ok()) return finish(error);
+    const std::string& payload = page.value().payload;
+    if (payload.empty()) break;
+    for (size_t at = 0; at < payload.size() && left > 0; --left) {
+      shm::ListEntry entry;
+      if (payload.size() - at < sizeof entry) return finish({Code::protocol, "a listing is cut off"});
+      std::memcpy(&entry, payload.data() + at, sizeof entry);
+      at += sizeof entry;
+      if (entry.keyBytes > payload.size() - at) return finish({Code::protocol, "a listing is cut off"});
+      last.assign(payload, at, entry.keyBytes);
+      at += std::min<size_t>((entry.keyBytes + 7) / 8 * 8, payload.size() - at);
+      if (!callback(context, last.data(), last.size(), entry.valueBytes, entry.putId)) return FLUXON_OK;
+    }
+  }
+  return FLUXON_OK;
+}
+
+fluxon_code fluxon_lease_grant(fluxon_client* client, uint64_t ttlMs, const fluxon_call_options* options, uint64_t* lease) {
+  if (!client || !lease) return invalid("client or lease is NULL");
+  const Result<client::Reply> result = client->impl->command({shm::CommandKind::leaseGrant, 0, {}, {}, ttlMs, 0, 0, deadlineOf(options)});
+  *lease = result.ok() ? result.value().lease : 0;
+  return finishChange(result);
+}
+fluxon_code fluxon_lease_keep_alive(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
+  if (!client) return invalid("client is NULL");
+  return finishChange(client->impl->command({shm::CommandKind::leaseKeepAlive, 0, {}, {}, 0, 0, lease, deadlineOf(options)}));
+}
+fluxon_code fluxon_lease_revoke(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
+  if (!client) return invalid("client is NULL");
+  return finishChange(client->impl->command({shm::CommandKind::leaseRevoke, 0, {}, {}, 0, 0, lease, deadlineOf(options)}));
+}

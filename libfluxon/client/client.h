@@ -1,0 +1,111 @@
+// Client: what one process does with a cache. The attachment to its own node, those to neighbours on the host, gets without a
+// message, and everything else through the rings.
+//
+// Invariants
+//   1. The set of attachments is replaced as a whole. A get works on the set that it loaded inside a gate; whoever replaces the
+//      set waits until all who may have loaded the old one have left before it retires what is not in the new one. Gates are never held across
+//      anything that blocks.
+//   2. After a fork the child touches neither shared memory nor descriptors of the client: alive() is false, in holders and grants
+//      too.
+// Any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "client/attachment.h"
+#include "shm/paths.h"
+
+namespace fluxon::client {
+
+enum class Source : uint32_t { local = 1, neighbour = 2 };
+
+struct Held {
+  const char* data = nullptr;
+  uint64_t length = 0;
+  PutId putId;
+  Source source = Source::local;
+  Attachment* attachment = nullptr;
+  bool byRing = false;   // the owner counts it: `handle` is its slotRef; else a hazard's index
+  uint64_t handle = 0;
+};
+
+struct Granted {
+  char* data = nullptr;
+  uint64_t length = 0;
+  Attachment* attachment = nullptr;
+  uint64_t slotRef = 0;
+};
+
+struct Put {
+  std::string_view key;
+  uint64_t length = 0;
+  uint32_t flags = 0;  // kRejectIf...
+  uint64_t lease = 0;
+  Time deadline;
+};
+
+struct Stat {
+  uint64_t putId = 0, length = 0, lease = 0;
+  std::string nodes;
+};
+
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> connect(const std::string& root, const std::string& cluster, const std::string& node,
+                                                 const std::string& name, bool prefault, Time deadline);
+  ~Client();
+
+  bool alive() const;
+  const std::string& node() const { return node_; }
+
+  // ok, miss or an error; blocks only without a local hit. `deadline` is asked for then.
+  template <class DeadlineOf>
+  Error get(std::string_view key, DeadlineOf deadline, Held& held) {
+    return probeAll(key, held) ? Error{} : getByRing(key, deadline(), held);
+  }
+  static void release(Held&);
+
+  Result<PutId> put(const Put&, const void* data);
+  Result<Granted> putStart(const Put&);
+  static Result<PutId> commit(const Granted&, Time deadline);
+  static void abort(const Granted&);
+
+  // One command to the own owner.
+  Result<Reply> command(Call call);
+  Result<Stat> stat(std::string_view key, Time deadline);
+
+ private:
+  struct Set {
+    std::vector<Attachment*> all;  // the own node's first
+  };
+  struct alignas(64) Gate {
+    std::atomic<uint64_t> inside[2] = {};
+  };
+  class InGate;
+
+  Client() = default;
+  bool probeAll(std::string_view key, Held& held);
+  Error getByRing(std::string_view key, Time deadline, Held& held);
+  Error follow(Attachment&, const Reply&, std::string_view key, Time deadline, Held& held);
+  // With a use() for the caller.
+  Result<Attachment*> own(Time deadline);
+  Result<Attachment*> neighbour(const std::string& node, Time deadline);
+  Result<Attachment*> use(const std::string& node, Time deadline);
+  void replace(std::vector<Attachment*> all, const std::vector<Attachment*>& gone);
+
+  shm::Paths paths_;
+  std::string node_, name_;
+  uint64_t forkGeneration_ = 0;
+  std::atomic<Set*> set_{nullptr};
+  Gate gates_[8];
+  std::atomic<uint64_t> epoch_{0};  // its lowest bit is the side through which gates are entered
+  std::mutex mutex_;  // changes of the set
+};
+
+}  // namespace fluxon::client

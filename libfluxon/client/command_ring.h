@@ -1,0 +1,71 @@
+// CommandRing: the client's side of the command ring of one owner. Life of a command slot: shm/client_format.h.
+//
+// Invariants
+//   1. A slot is in exactly one of: the free list, a call under way, the list of abandoned slots (until the owner has let go).
+//   2. At most kCommandSlots submissions are outstanding, so the submission ring never overflows.
+// Any thread; the lock is held for the submission, never while waiting.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "shm/client_format.h"
+#include "shm/directory_format.h"
+
+namespace fluxon::client {
+
+struct Call {
+  shm::CommandKind kind{};
+  uint32_t flags = 0;
+  std::string_view key;
+  std::string_view extra;
+  uint64_t valueBytes = 0;
+  uint64_t slotRef = 0;
+  uint64_t lease = 0;
+  Time deadline;
+};
+
+struct Reply {
+  Code code = Code::ok;
+  uint64_t slotRef = 0;
+  uint64_t putId = 0;
+  uint64_t offset = 0;
+  uint64_t valueBytes = 0;
+  uint64_t lease = 0;
+  std::string node;
+  std::string payload;
+};
+
+class CommandRing {
+ public:
+  // `bell`: the owner's eventfd; `socket`: ends when the owner ends. Both stay the caller's.
+  CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, int bell, int socket);
+
+  // Blocks until the answer or the deadline. timedOut: the owner undoes what the command would have granted, but a change of the
+  // cache may or may not happen; tooMany: no command slot became free; unavailable: the owner has ended.
+  Result<Reply> call(const Call&);
+  // True: the owner has ended, or does not listen to this client any more.
+  bool dead() const;
+
+ private:
+  Result<uint32_t> takeSlot(Time deadline);
+  void giveSlot(uint32_t index, bool abandoned);
+  void submit(uint32_t index);
+  bool await(shm::CommandSlot&, Time deadline) const;
+
+  shm::ClientFile& file_;
+  const shm::DirectoryHeader& header_;
+  int bell_, socket_;
+  bool spin_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::vector<uint32_t> free_, abandoned_;
+};
+
+}  // namespace fluxon::client

@@ -1,0 +1,32 @@
+// The owner's side of hazards: which of a batch of slots some client may still be reading. Any thread; the caller keeps the
+// client files mapped meanwhile. The slots' words must have been exchanged (seq_cst) before: see directory_view.h.
+#pragma once
+
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+#include "shm/client_format.h"
+
+namespace fluxon::shm {
+
+// Marks in `held` (by index into `refs`) those that a hazard word of one of the clients names. One pass over all words.
+inline std::vector<bool> scanHazards(const std::vector<const ClientFile*>& clients, const std::vector<uint64_t>& refs) {
+  const std::unordered_set<uint64_t> wanted(refs.begin(), refs.end());
+  std::unordered_set<uint64_t> seen;
+  for (const ClientFile* client : clients) {
+    for (const HazardShard& shard : client->hazards) {
+      uint32_t high = shard.highWater.load(std::memory_order_seq_cst);
+      if (high > kHazardsPerShard) high = kHazardsPerShard;
+      for (uint32_t i = 0; i < high; ++i) {
+        const uint64_t ref = shard.words[i].load(std::memory_order_seq_cst);
+        if (ref != 0 && wanted.count(ref)) seen.insert(ref);
+      }
+    }
+  }
+  std::vector<bool> held(refs.size());
+  for (size_t i = 0; i < refs.size(); ++i) held[i] = seen.count(refs[i]) != 0;
+  return held;
+}
+
+}  // namespace fluxon::shm

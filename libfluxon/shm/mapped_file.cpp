@@ -1,0 +1,83 @@
+#include "shm/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/size.h"
+
+namespace fluxon::shm {
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+MappedFile::~MappedFile() {
+  if (base_) ::munmap(base_, bytes_);
+}
+
+Result<MappedFile> MappedFile::map(int fd, Access access, const std::string& what) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return systemError("stat " + what, errno);
+  if (info.st_size <= 0) return Error{Code::corrupt, what + " is empty"};
+  MappedFile file;
+  file.bytes_ = static_cast<uint64_t>(info.st_size);
+  const int protection = access == Access::readOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* base = ::mmap(nullptr, file.bytes_, protection, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) return systemError("map " + what, errno);
+  file.base_ = base;
+  return file;
+}
+
+Result<Descriptor> openFile(const std::string& path, Access access) {
+  Descriptor fd(::open(path.c_str(), (access == Access::readOnly ? O_RDONLY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) return systemError("open " + path, errno);
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return systemError("stat " + path, errno);
+  if (!S_ISREG(info.st_mode)) return Error{Code::corrupt, path + " is not a regular file"};
+  return fd;
+}
+
+Result<MappedFile> MappedFile::open(const std::string& path, Access access) {
+  Result<Descriptor> fd = openFile(path, access);
+  if (!fd) return fd.error();
+  return map(fd->get(), access, path);
+}
+
+Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode, int group,
+                              const std::function<void(uint64_t)>& progress) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return systemError("remove " + path, errno);
+  Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return systemError("create " + path, errno);
+  const auto tooSmall = [&] {
+    struct statvfs fs = {};
+    ::fstatvfs(fd.get(), &fs);
+    ::unlink(path.c_str());
+    return Error{Code::noSpace, path + " needs " + formatSize(bytes) + ", " + formatSize(uint64_t{fs.f_bavail} * fs.f_bsize) +
+                                    " free (memory of a replaced file stays until its readers end)"};
+  };
+  struct statvfs fs;
+  if (::fstatvfs(fd.get(), &fs) == 0 && uint64_t{fs.f_bavail} * fs.f_bsize < bytes) return tooSmall();
+  for (uint64_t at = 0; at < bytes;) {
+    const uint64_t step = std::min(bytes - at, kGiB);
+    const int error = ::posix_fallocate(fd.get(), static_cast<off_t>(at), static_cast<off_t>(step));
+    if (error == EINTR) continue;
+    if (error == ENOSPC) return tooSmall();
+    if (error != 0) {
+      ::unlink(path.c_str());
+      return systemError("reserve " + formatSize(bytes) + " for " + path, error);
+    }
+    at += step;
+    if (progress) progress(at);
+  }
+  if (group >= 0 && ::fchown(fd.get(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) return systemError("chown " + path, errno);
+  if (::fchmod(fd.get(), static_cast<mode_t>(mode)) != 0) return systemError("chmod " + path, errno);
+  return fd;
+}
+
+}  // namespace fluxon::shm

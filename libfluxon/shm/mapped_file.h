@@ -1,0 +1,66 @@
+// One mmap of one file, and descriptors as values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+
+namespace fluxon::shm {
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+enum class Access { readOnly, readWrite };
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    std::swap(base_, other.base_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~MappedFile();
+
+  // Maps the whole of an open file, shared. The descriptor is not kept.
+  static Result<MappedFile> map(int fd, Access access, const std::string& what);
+  // Opens (no link is followed; owner must be this user, root, or reachable by the group's mode) and maps.
+  static Result<MappedFile> open(const std::string& path, Access access);
+
+  char* data() const { return static_cast<char*>(base_); }
+  uint64_t bytes() const { return bytes_; }
+  explicit operator bool() const { return base_ != nullptr; }
+
+ private:
+  void* base_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// Creates `path` anew (an older file of that name is unlinked; its inode lives on in those who map it), `bytes` long, with all
+// its space reserved. `progress` is called after each GiB. Too little space is an error here, never a SIGBUS later:
+// "segment needs 64 MiB, 16 MiB free in /dev/shm/..."
+Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode, int group,
+                              const std::function<void(uint64_t reserved)>& progress = {});
+
+Result<Descriptor> openFile(const std::string& path, Access access);
+
+}  // namespace fluxon::shm

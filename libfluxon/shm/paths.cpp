@@ -1,0 +1,116 @@
+#include "shm/paths.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/ids.h"
+
+namespace fluxon::shm {
+
+Result<Paths> Paths::of(const std::string& root, const std::string& cluster) {
+  if (!validName(cluster)) {
+    return Error{Code::invalidArgument, "cluster name '" + cluster + "' (accepted: 1 to 32 of A-Z a-z 0-9 _ - ., no leading .)"};
+  }
+  Paths paths{root, cluster};
+  if (paths.root.empty()) {
+    const char* fromEnvironment = std::getenv("FLUXON_SHM_ROOT");
+    paths.root = fromEnvironment && *fromEnvironment ? fromEnvironment : "/dev/shm/fluxon-" + std::to_string(::geteuid());
+  }
+  while (paths.root.size() > 1 && paths.root.back() == '/') paths.root.pop_back();
+  if (paths.root[0] != '/') return Error{Code::invalidArgument, "shared memory root '" + paths.root + "' is not an absolute path"};
+  // sun_path has 108 bytes: root / cluster / node (32) / socket
+  if (paths.root.size() + 1 + cluster.size() + 1 + kMaxNameBytes + sizeof "/socket" > 108) {
+    return Error{Code::invalidArgument, "shared memory root '" + paths.root + "' is too long for a socket path"};
+  }
+  return paths;
+}
+
+std::vector<std::string> Paths::nodes() const {
+  std::vector<std::string> names;
+  DIR* dir = ::opendir(clusterDir().c_str());
+  if (!dir) return names;
+  while (const dirent* entry = ::readdir(dir)) {
+    struct stat info;
+    if (validName(entry->d_name) && ::fstatat(::dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode)) {
+      names.emplace_back(entry->d_name);
+    }
+  }
+  ::closedir(dir);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+namespace {
+
+Error makeDirectory(const std::string& path, int group) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return systemError("mkdir " + path, errno);
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) return systemError("stat " + path, errno);
+  if (!S_ISDIR(info.st_mode)) return {Code::denied, path + " is in the way and is not a folder"};
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    return {Code::denied, path + " belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid())};
+  }
+  if (info.st_uid != ::geteuid()) return {};
+  if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) return systemError("chown " + path, errno);
+  if (::chmod(path.c_str(), group >= 0 ? 0750 : 0700) != 0) return systemError("chmod " + path, errno);
+  return {};
+}
+
+}  // namespace
+
+Error makeDirectories(const Paths& paths, const std::string& directory, int group) {
+  for (const std::string& path : {paths.root, paths.clusterDir(), directory}) {
+    if (Error error = makeDirectory(path, group); !error.ok()) return error;
+  }
+  return {};
+}
+
+LockFile::LockFile(LockFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+LockFile& LockFile::operator=(LockFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+LockFile::~LockFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<LockFile> LockFile::acquire(const std::string& path, const std::string& what) {
+  LockFile lock;
+  lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (lock.fd_ < 0) return systemError("open " + path, errno);
+  if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return systemError("flock " + path, errno);
+    return Error{Code::unavailable, what + " is already run by process " + std::to_string(holder(path)) + " (" + path + " is locked)"};
+  }
+  const std::string pid = std::to_string(::getpid()) + "\n";
+  if (::ftruncate(lock.fd_, 0) != 0 || ::pwrite(lock.fd_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    return systemError("write " + path, errno);
+  }
+  return lock;
+}
+
+bool LockFile::held(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool busy = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return busy;
+}
+
+long LockFile::holder(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return 0;
+  char text[32] = {};
+  const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
+  ::close(fd);
+  return n > 0 ? std::strtol(text, nullptr, 10) : 0;
+}
+
+}  // namespace fluxon::shm

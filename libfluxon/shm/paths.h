@@ -1,0 +1,54 @@
+// Where the files of a cluster lie:  <root>/<cluster>/<node>/{lock,segment,directory,keys,client-<id>,socket}
+//                                    <root>/<cluster>/.master/{lock,socket}
+// <root> is $FLUXON_SHM_ROOT or /dev/shm/fluxon-<uid>. Folders are 0700 (0750 with a group), never reached through a symbolic
+// link and always owned by this user or root: somebody else's are refused.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace fluxon::shm {
+
+struct Paths {
+  std::string root;
+  std::string cluster;
+
+  // `root` empty: $FLUXON_SHM_ROOT, else /dev/shm/fluxon-<uid>. `invalidArgument` for a bad cluster name or a root so long
+  // that a socket path would not fit.
+  static Result<Paths> of(const std::string& root, const std::string& cluster);
+
+  std::string clusterDir() const { return root + "/" + cluster; }
+  std::string nodeDir(const std::string& node) const { return clusterDir() + "/" + node; }
+  std::string file(const std::string& node, const std::string& name) const { return nodeDir(node) + "/" + name; }
+  std::string masterDir() const { return clusterDir() + "/.master"; }
+  std::string masterSocket() const { return masterDir() + "/socket"; }
+
+  // Names of the nodes that have a folder here, sorted; empty if there is no such cluster.
+  std::vector<std::string> nodes() const;
+};
+
+// Makes root, cluster and `directory` below it as needed. `group` -1: 0700.
+Error makeDirectories(const Paths& paths, const std::string& directory, int group);
+
+// A file that is locked while its owner lives: flock, which the kernel drops with the last descriptor or mapping.
+class LockFile {
+ public:
+  LockFile() = default;
+  LockFile(LockFile&&) noexcept;
+  LockFile& operator=(LockFile&&) noexcept;
+  ~LockFile();
+
+  // Creates (never follows a link, never replaces) and locks. `unavailable` names the pid of the one who has it.
+  static Result<LockFile> acquire(const std::string& path, const std::string& what);
+  // Is the lock of `path` held by somebody? False if there is no such file.
+  static bool held(const std::string& path);
+  // The pid written in a lock file, 0 if none.
+  static long holder(const std::string& path);
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace fluxon::shm

@@ -1,0 +1,149 @@
+# The protocol between owners and their master, and between operators and the master.
+#
+# An owner and its master exchange messages. `submit` carries requests; answers that are ready come back in its result,
+# later ones and orders in `deliver`. Every request has an id, counted from 1 within one incarnation of the owner; the master
+# does each id once and answers a repetition with the same reply, within one term. `lowestUnanswered` lets it forget; a
+# request below it is refused. Orders have ids of the master's and may be repeated; carrying one out twice is harmless.
+# Messages of one direction may overtake each other (a reply in a result, an order in a `deliver`): neither side relies on
+# their order, only on put_ids.
+@0xb6f1d0f0a5c3e871;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("fluxon::schema");
+
+struct Version {
+  key @0 :Data;
+  putId @1 :UInt64;     # term << 44 | sequence
+  offset @2 :UInt64;    # of the extent in the owner's segment, bytes
+}
+
+struct Request {
+  # Which fields a kind uses stands at RequestKind in libfluxon/rpc/messages.h.
+  id @0 :UInt64;
+  kind @1 :UInt16;
+  flags @2 :UInt32;
+  key @3 :Data;
+  after @4 :Data;
+  bytes @5 :UInt64;
+  offset @6 :UInt64;
+  put @7 :UInt64;
+  lease @8 :UInt64;
+  timeLeftMs @9 :UInt64;
+  ttlMs @10 :UInt64;
+  count @11 :UInt64;
+  command @12 :UInt64;
+  offsets @13 :List(UInt64);
+  items @14 :List(Version);
+  results @15 :List(UInt8);   # 0 ok, 1 busy, 2 gone
+}
+
+struct ListedKey {
+  key @0 :Data;
+  bytes @1 :UInt64;
+  putId @2 :UInt64;
+}
+
+struct Reply {
+  id @0 :UInt64;
+  code @1 :UInt16;            # fluxon/errors.def
+  detail @2 :Text;
+  putId @3 :UInt64;
+  published @4 :Bool;         # false: overwritten before it was done, which is a success
+  offset @5 :UInt64;
+  bytes @6 :UInt64;
+  count @7 :UInt64;
+  lease @8 :UInt64;
+  node @9 :Text;
+  nodes @10 :List(Text);
+  offsets @11 :List(UInt64);
+  entries @12 :List(ListedKey);
+}
+
+struct MasterMessage {
+  union {
+    reply @0 :Reply;
+    invalidate @1 :Order;     # drop every replica below putId; answered when no reader can begin on one any more
+    reclaim @2 :Order;        # drop exactly this version if nobody reads it; answered with a result per item
+  }
+}
+
+struct Order {
+  command @0 :UInt64;
+  items @1 :List(Version);
+}
+
+struct Extent {
+  offset @0 :UInt64;
+  length @1 :UInt64;
+}
+
+struct Registration {
+  node @0 :Text;
+  hostId @1 :Text;            # boot id of the host
+  incarnation @2 :UInt64;
+  pid @3 :UInt64;
+  segmentBytes @4 :UInt64;
+  maxKeys @5 :UInt64;
+  http @6 :Text;              # address of /metrics and /health, empty when off
+  occupied @7 :List(Extent);  # extents that are still held or being written by clients of this owner
+}
+
+interface Master {
+  # The bootstrap interface.
+
+  hello @0 () -> (clusterId :Text, cluster :Text, term :UInt64, master :UInt64);
+  # An owner that knows content of another term drops it before it registers, under a new incarnation.
+
+  register @1 (registration :Registration, owner :Owner)
+      -> (code :UInt16, detail :Text, leaseMs :UInt64, session :Session);
+  # Joins the cluster, or joins again with the same incarnation after a lost connection. The serving lease of the owner runs
+  # from before it sent this call or its last answered heartbeat.
+
+  operator @2 () -> (operator :Operator);
+}
+
+interface Session {
+  submit @0 (requests :List(Request), lowestUnanswered :UInt64) -> (messages :List(MasterMessage));
+  leave @1 ();
+  # The owner serves nothing any more and will not come back: its replicas and its membership end.
+}
+
+interface Owner {
+  deliver @0 (messages :List(MasterMessage));
+}
+
+struct Member {
+  node @0 :Text;
+  state @1 :Text;             # joined, left, fenced
+  incarnation @2 :UInt64;
+  pid @3 :UInt64;
+  http @4 :Text;
+  leaseLeftMs @5 :Int64;
+  segmentBytes @6 :UInt64;
+  freeBytes @7 :UInt64;
+  largestFree @8 :UInt64;
+  routedBytes @9 :UInt64;     # of readable replicas, key leases not counted
+  leasedBytes @10 :UInt64;
+  reservedBytes @11 :UInt64;  # handed to the owner ahead of puts
+  inFlightBytes @12 :UInt64;  # being put
+  heldBytes @13 :UInt64;      # of replicas without a route that are still read or not yet released
+  replicas @14 :UInt64;
+  waitingPuts @15 :UInt64;
+}
+
+struct Route {
+  key @0 :Data;
+  putId @1 :UInt64;
+  bytes @2 :UInt64;
+  lease @3 :UInt64;
+  nodes @4 :List(Text);       # memory replicas
+  inFlight @5 :UInt32;        # puts that have begun and not ended
+}
+
+interface Operator {
+  # For people: fluxonctl. Reads only, cut into pages.
+  members @0 () -> (members :List(Member));
+  routes @1 (prefix :Data, after :Data, limit :UInt32) -> (routes :List(Route), more :Bool);
+  status @2 () -> (cluster :Text, clusterId :Text, term :UInt64, master :UInt64, pid :UInt64, http :Text, leaseMs :UInt64,
+                   keys :UInt64, inFlightPuts :UInt64, recovering :Bool, uptimeMs :UInt64);
+}

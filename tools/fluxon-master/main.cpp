@@ -1,0 +1,82 @@
+// fluxon-master: wiring. See fluxon-master(8).
+#include <capnp/rpc-twoparty.h>
+#include <kj/debug.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/log.h"
+#include "options.h"
+#include "rpc/daemon.h"
+#include "service.h"
+#include "shm/paths.h"
+#include "state_file.h"
+
+namespace fluxon::master {
+namespace {
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "fluxon-master: %s\n", error.message().c_str());
+  return sysexit(error.code);
+}
+
+int run(const Options& options) {
+  const Config& config = options.config;
+  rpc::Daemon daemon;
+  log::start("fluxon-master", config.common.logLevel);
+
+  Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
+  if (!paths) return fail(paths.error());
+  if (Error error = shm::makeDirectories(*paths, paths->masterDir(), -1); !error.ok()) return fail(error);
+  const std::string what = "the master of cluster " + config.common.cluster;
+  Result<shm::LockFile> socketLock = shm::LockFile::acquire(paths->masterDir() + "/lock", what);
+  if (!socketLock) return fail(socketLock.error());
+
+  std::error_code created;
+  std::filesystem::create_directories(config.master.stateDir, created);
+  if (created) return fail({Code::system, "create " + config.master.stateDir + ": " + created.message()});
+  Result<shm::LockFile> stateLock = shm::LockFile::acquire(config.master.stateDir + "/lock", what);
+  if (!stateLock) return fail(stateLock.error());
+  const std::string statePath = config.master.stateDir + "/state";
+  Result<DurableState> state = loadState(statePath, config.common.cluster);
+  if (!state) return fail(state.error());
+  if (state->term.value >= PutId::kMaxTerm) return fail({Code::corrupt, statePath + ": no term is left"});
+  // The term is durable before any of its messages, with the longest lease that it or an earlier one may have given.
+  ++state->term.value;
+  state->leaseMs = std::max(state->leaseMs, static_cast<uint64_t>(config.master.lease.ms()));
+  if (Error error = storeState(statePath, *state); !error.ok()) return fail(error);
+
+  const MasterCore::Identity identity{config.common.cluster, state->clusterId, state->term, newIncarnation()};
+  Service service(daemon, identity, Settings{config.master.lease, config.master.putWait, config.master.minimumKeyLease}, *state, statePath);
+
+  rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
+  Result<std::string> address = http.listen(config.master.http).wait(daemon.waitScope());
+  if (!address) return fail(address.error());
+  service.setHttp(*address);
+
+  const std::string socket = paths->masterSocket();
+  ::unlink(socket.c_str());
+  auto receiver = daemon.io().provider->getNetwork().parseAddress(("unix:" + socket).c_str()).wait(daemon.waitScope())->listen();
+  capnp::TwoPartyServer server(service.bootstrap());
+  auto serving = server.listen(*receiver).eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); });
+
+  const std::string status = "term " + std::to_string(identity.term.value) + ", http " + (address->empty() ? "off" : *address);
+  log::info("ready: cluster " + identity.cluster + ", " + status);
+  rpc::announceReady(options.readyFd, status);
+  daemon.stopped().wait(daemon.waitScope());
+  rpc::announceStopping();
+  ::unlink(socket.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace fluxon::master
+
+int main(int argc, char** argv) {
+  int status = 0;
+  const auto options = fluxon::master::parseOptions(argc, argv, status);
+  if (!options) return status;
+  return fluxon::master::run(*options);
+}

@@ -1,0 +1,422 @@
+#include "master_core.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "shm/client_format.h"
+
+namespace fluxon::master {
+namespace {
+
+constexpr uint64_t kLargestPage = 1024;         // entries of one list reply
+constexpr uint64_t kCountSlice = 1000;          // keys counted in one slice of work
+constexpr uint64_t kLargestReserve = 256;       // extents of one reserve
+
+// The owner counts its lease from before it sent, we from when we answered; 1 % and 50 ms cover clocks of different pace.
+Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + milliseconds(50); }
+
+}  // namespace
+
+AnswerLog::Seen AnswerLog::begin(OperationId id) {
+  if (id < lowest_) return Seen::forgotten;
+  const auto [it, fresh] = answers_.try_emplace(id);
+  if (fresh) return Seen::fresh;
+  return it->second ? Seen::answered : Seen::running;
+}
+void AnswerLog::finish(const rpc::Reply& reply) {
+  const auto it = answers_.find(reply.id);
+  if (it != answers_.end()) it->second = reply;
+}
+const rpc::Reply* AnswerLog::answer(OperationId id) const {
+  const auto it = answers_.find(id);
+  return it != answers_.end() && it->second ? &*it->second : nullptr;
+}
+void AnswerLog::forgetBelow(OperationId id) {
+  if (id <= lowest_) return;
+  lowest_ = id;
+  answers_.erase(answers_.begin(), answers_.lower_bound(id));
+}
+
+MasterCore::MasterCore(Identity identity, Settings settings, std::set<std::string> expected, Time windowEnd, Outbox& outbox)
+    : identity_(std::move(identity)),
+      settings_(settings),
+      outbox_(outbox),
+      recovering_(!expected.empty()),
+      expected_(std::move(expected)),
+      windowEnd_(windowEnd) {}
+
+rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
+  rpc::Registered result;
+  result.leaseMs = static_cast<uint64_t>(settings_.lease.ms());
+  const auto refuse = [&](Code code, std::string detail) {
+    result.code = code;
+    result.detail = std::move(detail);
+    return result;
+  };
+  if (!validName(registration.node)) return refuse(Code::protocol, "node name");
+  if (!registration.incarnation) return refuse(Code::protocol, "no incarnation");
+  if (fenced_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
+  std::shared_ptr<Member>& known = members_[registration.node];
+  if (known && known->state == MemberState::joined) {
+    if (known->incarnation() == registration.incarnation) {
+      known->connected = true;
+      known->leaseEnd = leaseEnd(settings_.lease, now);
+      for (const auto& [id, message] : known->orders) outbox_.send(*known, message);
+      member = known;
+      return result;
+    }
+    // On one host the node's lock file proves that the old process is gone or has stopped serving (lease 0 in its header).
+    if (known->registration().hostId != registration.hostId && now < known->leaseEnd) {
+      return refuse(Code::unavailable, "node " + registration.node + " is alive on another host");
+    }
+    end(*known, MemberState::fenced, now);
+  }
+  auto fresh = std::make_shared<Member>(registration, leaseEnd(settings_.lease, now));
+  for (const Extent& extent : registration.occupied) {
+    if (!fresh->space.adopt(extent)) return refuse(Code::protocol, "occupied extents overlap or are none");
+  }
+  known = member = std::move(fresh);
+  expected_.erase(registration.node);
+  if (recovering_ && expected_.empty()) endWindow(now);
+  return result;
+}
+
+void MasterCore::leave(Member& member, Time now) {
+  if (member.state == MemberState::joined) end(member, MemberState::left, now);
+}
+
+void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, OperationId lowestUnanswered, Time now) {
+  member.answers.forgetBelow(lowestUnanswered);
+  for (rpc::Request& request : requests) {
+    switch (member.answers.begin(request.id)) {
+      case AnswerLog::Seen::running: continue;
+      case AnswerLog::Seen::forgotten: {
+        rpc::Reply refusal;
+        refusal.id = request.id;
+        refusal.code = Code::protocol;
+        refusal.detail = "request id below the lowest unanswered one";
+        reply(member, std::move(refusal));
+        continue;
+      }
+      case AnswerLog::Seen::answered: {
+        rpc::MasterMessage message;
+        message.reply = *member.answers.answer(request.id);
+        outbox_.send(member, std::move(message));
+        continue;
+      }
+      case AnswerLog::Seen::fresh: break;
+    }
+    if (member.state != MemberState::joined) {
+      replyCode(member, request.id, Code::fenced);
+    } else if (request.key.size() > kMaxKeyBytes) {
+      replyCode(member, request.id, Code::invalidKey, "longer than 4096 bytes");
+    } else {
+      dispatch(member, request, now);
+    }
+  }
+  if (member.state == MemberState::joined) askVictims(member, now);
+}
+
+void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now) {
+  using Kind = rpc::RequestKind;
+  if (recovering_) {
+    switch (request.kind) {
+      case Kind::putDone: case Kind::putReserved: case Kind::remove: case Kind::getStart: case Kind::stat:
+      case Kind::countPrefix: case Kind::list: case Kind::leaseRevoke:
+        windowed_.push_back({&member, request});
+        return;
+      default: break;
+    }
+  }
+  switch (request.kind) {
+    case Kind::heartbeat: return heartbeat(member, request, now);
+    case Kind::putStart: return putStart(member, request, now);
+    case Kind::putDone: return putDone(member, request, now);
+    case Kind::putReserved: return putReserved(member, request, now);
+    case Kind::putAbort: return putAbort(member, request);
+    case Kind::reserve: return reserve(member, request);
+    case Kind::release: return release(member, request, now);
+    case Kind::dropped: return dropped(member, request, now);
+    case Kind::getStart: return getStart(member, request);
+    case Kind::stat: return stat(member, request);
+    case Kind::remove: return remove(member, request, now);
+    case Kind::countPrefix: counts_.push_back({&member, request.id, request.key, {}, 0}); return;
+    case Kind::list: return list(member, request);
+    case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: return leases(member, request, now);
+    case Kind::invalidateDone: return invalidateDone(member, request, now);
+    case Kind::reclaimDone: return reclaimDone(member, request, now);
+  }
+  replyCode(member, request.id, Code::protocol, "unknown request");
+}
+
+void MasterCore::heartbeat(Member& member, const rpc::Request& request, Time now) {
+  for (const uint64_t offset : request.offsets) member.space.touch(offset);
+  member.leaseEnd = leaseEnd(settings_.lease, now);
+  replyCode(member, request.id, Code::ok);
+}
+
+Code MasterCore::refusePut(Member& member, const rpc::Request& request, std::string& detail, Time now) {
+  if (request.key.empty()) return detail = "empty", Code::invalidKey;
+  if (request.bytes > member.space.capacity() || extentBytes(request.bytes) > member.space.capacity()) {
+    detail = std::to_string(request.bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity());
+    return Code::tooLarge;
+  }
+  if (request.lease && !leases_.find(request.lease)) return Code::noLease;
+  const KeyEntry* entry = table_.find(request.key);
+  if (!entry) return Code::ok;
+  if ((request.flags & shm::kRejectIfExists) && (entry->routed() || (entry->change && !entry->change->removal))) return Code::exists;
+  if (request.flags & shm::kRejectIfInFlight) {
+    for (const auto& [other, operation] : entry->puts) {
+      if (other->puts.at(operation).deadline > now) return Code::inFlight;
+    }
+    if (entry->change && !entry->change->removal) return Code::inFlight;
+  }
+  return Code::ok;
+}
+
+void MasterCore::putStart(Member& member, const rpc::Request& request, Time now) {
+  // Those who wait already come first.
+  if (member.waiting.empty() && tryPutStart(member, request, now)) return;
+  std::string detail;
+  if (const Code code = refusePut(member, request, detail, now); code != Code::ok) return replyCode(member, request.id, code, detail);
+  const Duration patience = std::min(settings_.putWait, milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))));
+  member.waiting.push_back({request, now + patience});
+}
+
+void MasterCore::putDone(Member& member, const rpc::Request& request, Time now) {
+  const auto put = member.puts.find(request.put);
+  if (put == member.puts.end()) return replyCode(member, request.id, Code::unavailable, "the put has been given up");
+  if (deferIfChanging(*put->second.key, member, request)) return;
+  publish(member, request.id, request.put, now);
+}
+
+void MasterCore::putReserved(Member& member, const rpc::Request& request, Time now) {
+  // The reserved extent becomes a put first, so that a repetition after a deferral finds it like any other.
+  if (!member.puts.count(request.id)) {
+    const MemberSpace::Record* record = member.space.find(request.offset);
+    if (!record || record->use != Use::reserved || record->extent.length != extentBytes(request.bytes)) {
+      return replyCode(member, request.id, Code::protocol, "not a reserved extent of that size");
+    }
+    std::string detail;
+    if (const Code code = refusePut(member, request, detail, now); code != Code::ok) {
+      member.space.unroute(request.offset);
+      return replyCode(member, request.id, code, detail);
+    }
+    member.space.use(request.offset, Use::inFlight);
+    KeyEntry& entry = table_.at(request.key);
+    entry.puts.emplace_back(&member, request.id);
+    ++counters_.putsStarted;
+    member.puts.emplace(request.id, Put{request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never(), false});
+  }
+  KeyEntry& entry = *member.puts.at(request.id).key;
+  if (deferIfChanging(entry, member, request)) return;
+  member.puts.at(request.id).putId = nextPutId();
+  publish(member, request.id, request.id, now);
+}
+
+void MasterCore::putAbort(Member& member, const rpc::Request& request) {
+  if (member.puts.count(request.put)) {
+    ++counters_.putsAborted;
+    abandonPut(member, request.put);
+  }
+  replyCode(member, request.id, Code::ok);
+}
+
+void MasterCore::reserve(Member& member, const rpc::Request& request) {
+  rpc::Reply answer;
+  answer.id = request.id;
+  // What is kept ahead for puts that wait is not given away.
+  for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && member.waiting.empty(); --n) {
+    const std::optional<Extent> extent = member.space.allocate(request.bytes, Use::reserved);
+    if (!extent) break;
+    answer.offsets.push_back(extent->offset);
+  }
+  reply(member, std::move(answer));
+}
+
+void MasterCore::release(Member& member, const rpc::Request& request, Time now) {
+  for (const uint64_t offset : request.offsets) {
+    const MemberSpace::Record* record = member.space.find(offset);
+    if (!record || (record->use != Use::unrouted && record->use != Use::reserved)) {
+      // The owner frees only what it was told is over; anything else is its mistake and must not cost us a live extent.
+      return replyCode(member, request.id, Code::protocol, "release of an extent that is not over");
+    }
+    member.space.free(offset);
+  }
+  replyCode(member, request.id, Code::ok);
+  serveWaiting(member, now);
+}
+
+void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) {
+  for (const rpc::Version& item : request.items) {
+    KeyEntry* entry = table_.find(item.key);
+    if (!entry || entry->putId != item.putId) continue;
+    dropReplica(*entry, member);
+    if (entry->replicas.empty() && !entry->change) dropRoute(*entry);
+    table_.settle(*entry);
+  }
+  replyCode(member, request.id, Code::ok);
+  serveWaiting(member, now);
+}
+
+void MasterCore::getStart(Member& member, const rpc::Request& request) {
+  ++counters_.gets;
+  KeyEntry* entry = table_.find(request.key);
+  if (entry && deferIfChanging(*entry, member, request)) return;
+  if (!entry || entry->replicas.empty()) {
+    ++counters_.getMisses;
+    return replyCode(member, request.id, Code::miss);
+  }
+  const Replica* chosen = &entry->replicas.front();
+  for (const Replica& replica : entry->replicas) {
+    if (replica.member == &member) chosen = &replica;
+  }
+  rpc::Reply answer;
+  answer.id = request.id;
+  answer.node = chosen->member->node();
+  answer.putId = entry->putId;
+  answer.bytes = entry->bytes;
+  reply(member, std::move(answer));
+}
+
+void MasterCore::stat(Member& member, const rpc::Request& request) {
+  KeyEntry* entry = table_.find(request.key);
+  if (entry && deferIfChanging(*entry, member, request)) return;
+  if (!entry || !entry->routed()) return replyCode(member, request.id, Code::miss);
+  rpc::Reply answer;
+  answer.id = request.id;
+  answer.putId = entry->putId;
+  answer.bytes = entry->bytes;
+  answer.lease = entry->lease;
+  for (const Replica& replica : entry->replicas) answer.nodes.push_back(replica.member->node());
+  reply(member, std::move(answer));
+}
+
+void MasterCore::list(Member& member, const rpc::Request& request) {
+  rpc::Reply answer;
+  answer.id = request.id;
+  const uint64_t limit = std::min(request.count == 0 ? kLargestPage : request.count, kLargestPage);
+  table_.list(request.key, request.after, limit, [&](const KeyEntry& entry) {
+    answer.entries.push_back({std::string(entry.key), entry.bytes, entry.putId});
+  });
+  reply(member, std::move(answer));
+}
+
+void MasterCore::work() {
+  if (counts_.empty()) return;
+  CountJob& job = counts_.front();
+  uint64_t seen = 0;
+  table_.list(job.prefix, job.after, kCountSlice, [&](const KeyEntry& entry) {
+    ++seen;
+    if (seen == kCountSlice) job.after = entry.key;
+  });
+  job.count += seen;
+  if (seen == kCountSlice) return;
+  rpc::Reply answer;
+  answer.id = job.request;
+  answer.count = job.count;
+  Member& member = *job.member;
+  counts_.pop_front();
+  reply(member, std::move(answer));
+}
+
+void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
+  rpc::Reply answer;
+  answer.id = request.id;
+  answer.lease = request.lease;
+  if (request.kind == rpc::RequestKind::leaseGrant) {
+    const Duration ttl = milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.ttlMs, uint64_t{365} * 86'400'000)));
+    if (ttl < settings_.minimumKeyLease) {
+      answer.code = Code::invalidArgument;
+      answer.detail = "lease of " + std::to_string(request.ttlMs) + " ms (minimum " + std::to_string(settings_.minimumKeyLease.ms()) + " ms)";
+    } else {
+      answer.lease = leases_.grant(identity_.term, ttl, now);
+    }
+  } else if (request.kind == rpc::RequestKind::leaseKeepAlive) {
+    if (!leases_.keepAlive(request.lease, now)) answer.code = Code::noLease;
+  } else if (!leases_.find(request.lease)) {
+    answer.code = Code::noLease;
+  } else {
+    for (const std::string& key : leases_.end(request.lease)) {
+      if (KeyEntry* entry = table_.find(key); entry && entry->lease == request.lease) removeKey(*entry, nullptr, OperationId(), now);
+    }
+  }
+  reply(member, std::move(answer));
+}
+
+void MasterCore::tick(Time now) {
+  if (recovering_ && now >= windowEnd_) endWindow(now);
+  for (const auto& [node, member] : members_) {
+    if (member->state != MemberState::joined) continue;
+    if (now >= member->leaseEnd) {
+      end(*member, MemberState::fenced, now);
+      continue;
+    }
+    while (!member->waiting.empty() && now >= member->waiting.front().deadline) {
+      ++counters_.noSpace;
+      replyCode(*member, member->waiting.front().request.id, Code::noSpace, member->space.describe());
+      member->waiting.pop_front();
+    }
+    serveWaiting(*member, now);
+    askVictims(*member, now);
+  }
+  while (const KeyLeaseId lease = leases_.expired(now)) {
+    ++counters_.leasesExpired;
+    for (const std::string& key : leases_.end(lease)) {
+      if (KeyEntry* entry = table_.find(key); entry && entry->lease == lease) removeKey(*entry, nullptr, OperationId(), now);
+    }
+  }
+}
+
+Time MasterCore::nextWake() const {
+  Time next = leases_.nextEnd();
+  if (recovering_) next = std::min(next, windowEnd_);
+  for (const auto& [node, member] : members_) {
+    if (member->state != MemberState::joined) continue;
+    next = std::min(next, member->leaseEnd);
+    for (const WaitingPut& put : member->waiting) next = std::min(next, put.deadline);
+    if (!member->waiting.empty() && member->retryVictims.ns != 0) next = std::min(next, member->retryVictims);
+  }
+  return next;
+}
+
+std::set<std::string> MasterCore::durableMembers() const {
+  std::set<std::string> names;
+  for (const auto& [node, member] : members_) {
+    if (member && member->state == MemberState::joined) names.insert(node);
+  }
+  names.insert(expected_.begin(), expected_.end());
+  return names;
+}
+
+uint64_t MasterCore::inFlightPuts() const {
+  uint64_t puts = 0;
+  for (const auto& [node, member] : members_) puts += member->puts.size();
+  return puts;
+}
+
+void MasterCore::reply(Member& member, rpc::Reply answer) {
+  member.answers.finish(answer);
+  rpc::MasterMessage message;
+  message.reply = std::move(answer);
+  if (member.connected) outbox_.send(member, std::move(message));
+}
+
+void MasterCore::replyCode(Member& member, OperationId id, Code code, std::string detail) {
+  rpc::Reply answer;
+  answer.id = id;
+  answer.code = code;
+  answer.detail = std::move(detail);
+  reply(member, std::move(answer));
+}
+
+void MasterCore::order(Member& member, rpc::CommandKind kind, std::vector<rpc::Version> items) {
+  rpc::MasterMessage message;
+  message.kind = kind;
+  message.command = OperationId(++orders_);
+  message.items = std::move(items);
+  member.orders.emplace(message.command, message);
+  if (member.connected) outbox_.send(member, std::move(message));
+}
+
+}  // namespace fluxon::master

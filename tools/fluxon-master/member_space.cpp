@@ -1,0 +1,126 @@
+#include "member_space.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/size.h"
+
+namespace fluxon::master {
+
+bool MemberSpace::adopt(Extent extent) {
+  if (!allocator_.adopt(extent)) return false;
+  records_.emplace(extent.offset, Record{extent, Use::unrouted, nullptr, false});
+  bytes_[static_cast<size_t>(Use::unrouted)] += extent.length;
+  return true;
+}
+
+std::optional<Extent> MemberSpace::allocate(uint64_t payloadBytes, Use use) {
+  const std::optional<Extent> extent = allocator_.allocate(payloadBytes);
+  if (!extent) return extent;
+  records_.emplace(extent->offset, Record{*extent, use, nullptr, false});
+  bytes_[static_cast<size_t>(use)] += extent->length;
+  return extent;
+}
+
+MemberSpace::Record* MemberSpace::find(uint64_t offset) {
+  const auto it = records_.find(offset);
+  return it == records_.end() ? nullptr : &it->second;
+}
+
+void MemberSpace::account(Record& record, Use to) {
+  bytes_[static_cast<size_t>(record.use)] -= record.extent.length;
+  bytes_[static_cast<size_t>(to)] += record.extent.length;
+  const auto readable = [](Use use) { return use == Use::routed || use == Use::reclaiming; };
+  if (readable(to) && !readable(record.use)) ++replicas_;
+  if (!readable(to) && readable(record.use)) {
+    --replicas_;
+    record.key = nullptr;
+    if (record.leased) leasedBytes_ -= record.extent.length, record.leased = false;
+  }
+  record.use = to;
+}
+
+void MemberSpace::route(uint64_t offset, KeyEntry* key, uint64_t keyHash, bool leased) {
+  Record* record = find(offset);
+  FLUXON_CHECK(record && (record->use == Use::inFlight || record->use == Use::reserved), "route of an extent that is not being put");
+  account(*record, Use::routed);
+  record->key = key;
+  record->leased = leased;
+  if (leased) {
+    leasedBytes_ += record->extent.length;
+  } else {
+    policy_.insert(offset, keyHash, record->extent.length);
+  }
+}
+
+void MemberSpace::unlease(uint64_t offset, uint64_t keyHash) {
+  Record* record = find(offset);
+  FLUXON_CHECK(record && record->use == Use::routed && record->leased, "unlease of an extent without a lease");
+  record->leased = false;
+  leasedBytes_ -= record->extent.length;
+  policy_.insert(offset, keyHash, record->extent.length);
+}
+
+void MemberSpace::unroute(uint64_t offset) {
+  Record* record = find(offset);
+  FLUXON_CHECK(record && record->use != Use::unrouted, "unroute of an extent that is not in use");
+  if ((record->use == Use::routed || record->use == Use::reclaiming) && !record->leased) policy_.remove(offset);
+  account(*record, Use::unrouted);
+}
+
+void MemberSpace::use(uint64_t offset, Use to) {
+  Record* record = find(offset);
+  FLUXON_CHECK(record && (record->use == Use::inFlight || record->use == Use::reserved), "extent is neither reserved nor being put");
+  account(*record, to);
+}
+
+void MemberSpace::free(uint64_t offset) {
+  const auto it = records_.find(offset);
+  FLUXON_CHECK(it != records_.end(), "free of an extent that is not in use");
+  Record& record = it->second;
+  if ((record.use == Use::routed || record.use == Use::reclaiming) && !record.leased) policy_.remove(offset);
+  account(record, Use::unrouted);
+  bytes_[static_cast<size_t>(Use::unrouted)] -= record.extent.length;
+  allocator_.free(record.extent);
+  records_.erase(it);
+}
+
+std::vector<uint64_t> MemberSpace::takeVictims(uint64_t wanted, size_t limit) {
+  std::vector<uint64_t> victims;
+  while (victims.size() < limit && freeBytes() + bytes(Use::reclaiming) < wanted) {
+    const std::optional<uint64_t> victim = policy_.nextVictim();
+    if (!victim) break;
+    Record* record = find(*victim);
+    FLUXON_CHECK(record && record->use == Use::routed, "the policy proposed an extent that is not routed");
+    account(*record, Use::reclaiming);
+    victims.push_back(*victim);
+  }
+  return victims;
+}
+
+void MemberSpace::reclaimBusy(uint64_t offset) {
+  Record* record = find(offset);
+  FLUXON_CHECK(record && record->use == Use::reclaiming, "busy extent that is not being reclaimed");
+  account(*record, Use::routed);
+  policy_.busy(offset);
+}
+
+void MemberSpace::reclaimed(uint64_t offset) {
+  Record* record = find(offset);
+  FLUXON_CHECK(record && record->use == Use::reclaiming, "reclaimed extent that is not being reclaimed");
+  policy_.evicted(offset);
+  account(*record, Use::unrouted);
+  bytes_[static_cast<size_t>(Use::unrouted)] -= record->extent.length;
+  allocator_.free(record->extent);
+  records_.erase(offset);
+}
+
+uint64_t MemberSpace::reserveAhead() const { return std::min(capacity() / 50, 64 * kMiB); }
+
+std::string MemberSpace::describe() const {
+  return "total " + formatSize(capacity()) + ", free " + formatSize(freeBytes()) + ", largestFree " + formatSize(largestFree()) +
+         ", held " + formatSize(bytes(Use::unrouted)) + ", leased " + formatSize(leasedBytes_) + ", reserved " +
+         formatSize(bytes(Use::reserved));
+}
+
+}  // namespace fluxon::master

@@ -1,0 +1,100 @@
+// MemberSpace: what the master knows of one owner's segment. Which extents are in use, as what, and which replicas may go.
+//
+// Life of an extent, seen by the master:
+//
+//   free ──► inFlight ──► routed ◄──► reclaiming ──► free         (reclaim answered `ok`: the owner saw no reader)
+//     │         │            │            │
+//     ├► reserved┘           └────► unrouted ◄┘ ────► free         (the owner's word `release`)
+//     └───────────────────────────────►┘
+//   state       who owns the bytes
+//   inFlight    the writer of a put that has begun and not ended
+//   reserved    the owner, ahead of puts
+//   routed      readers; the route of its key names it
+//   reclaiming  as routed, while the owner is asked whether anyone reads it
+//   unrouted    whoever still reads or writes it: overwritten, deleted, aborted, or held by clients over a rejoin
+//
+// Invariants
+//   1. An extent becomes free only by its owner's word: `release`, `ok` of a reclaim, or a new registration. No clock frees.
+//   2. The policy knows exactly the routed extents without a key lease; those being reclaimed are its candidates.
+//   3. The bytes by use add up to what the allocator counts as used.
+// One thread. No clock: times are handed in.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/extent.h"
+#include "base/ids.h"
+#include "eviction_policy.h"
+#include "extent_allocator.h"
+
+namespace fluxon::master {
+
+struct KeyEntry;
+
+enum class Use : uint8_t { inFlight, reserved, routed, reclaiming, unrouted };
+constexpr size_t kUses = 5;
+
+class MemberSpace {
+ public:
+  struct Record {
+    Extent extent;
+    Use use = Use::inFlight;
+    KeyEntry* key = nullptr;  // routed, reclaiming
+    bool leased = false;
+  };
+
+  explicit MemberSpace(uint64_t segmentBytes) : allocator_(segmentBytes), policy_(segmentBytes) {}
+
+  // False, and no change, if the extent overlaps another or is not one.
+  bool adopt(Extent extent);
+
+  std::optional<Extent> allocate(uint64_t payloadBytes, Use use);
+  Record* find(uint64_t offset);
+  // inFlight, reserved → routed. A leased one is no victim.
+  void route(uint64_t offset, KeyEntry* key, uint64_t keyHash, bool leased);
+  // A lease of a routed extent ends without its key: it may be a victim from now on.
+  void unlease(uint64_t offset, uint64_t keyHash);
+  // routed, reclaiming, inFlight → unrouted.
+  void unroute(uint64_t offset);
+  void use(uint64_t offset, Use to);  // reserved ↔ inFlight
+  // Any → free, by the owner's word.
+  void free(uint64_t offset);
+
+  void touch(uint64_t offset) { policy_.touch(offset); }
+
+  // Takes victims (routed → reclaiming) until free bytes and those being reclaimed reach `wanted`. At most `limit` at once.
+  std::vector<uint64_t> takeVictims(uint64_t wanted, size_t limit);
+  void reclaimBusy(uint64_t offset);   // reclaiming → routed
+  void reclaimed(uint64_t offset);     // reclaiming → free
+
+  uint64_t capacity() const { return allocator_.capacity(); }
+  uint64_t freeBytes() const { return allocator_.freeBytes(); }
+  uint64_t largestFree() const { return allocator_.largestFree(); }
+  uint64_t bytes(Use use) const { return bytes_[static_cast<size_t>(use)]; }
+  uint64_t leasedBytes() const { return leasedBytes_; }
+  size_t replicas() const { return replicas_; }
+  // What the master keeps free ahead of puts: the smaller of 2 % and 64 MiB.
+  uint64_t reserveAhead() const;
+  // "total 256 MiB, free 1 MiB, largestFree 4 KiB, held 0 B, leased 200 MiB, reserved 0 B"
+  std::string describe() const;
+
+  // Every extent in use, in no order.
+  const std::unordered_map<uint64_t, Record>& records() const { return records_; }
+
+ private:
+  void account(Record& record, Use to);
+
+  ExtentAllocator allocator_;
+  EvictionPolicy policy_;
+  std::unordered_map<uint64_t, Record> records_;  // by offset
+  uint64_t bytes_[kUses] = {};
+  uint64_t leasedBytes_ = 0;
+  size_t replicas_ = 0;
+};
+
+}  // namespace fluxon::master

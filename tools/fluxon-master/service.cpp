@@ -1,0 +1,307 @@
+#include "service.h"
+
+#include <kj/debug.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "rpc/codec.h"
+#include "rpc/metrics.h"
+
+namespace fluxon::master {
+
+class Service::SessionServer final : public schema::Session::Server {
+ public:
+  SessionServer(Service& service, std::shared_ptr<Member> member, uint64_t connection)
+      : service_(service), member_(std::move(member)), connection_(connection) {}
+  ~SessionServer() noexcept(false) { service_.lost(*member_, connection_); }
+
+  kj::Promise<void> submit(SubmitContext context) override {
+    const auto params = context.getParams();
+    service_.core_.handle(*member_, rpc::decode(params.getRequests()), OperationId(params.getLowestUnanswered()), bootTime());
+    const std::vector<rpc::MasterMessage> ready = service_.take(*member_);
+    rpc::encode(ready, context.getResults().initMessages(static_cast<unsigned>(ready.size())));
+    service_.run();
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> leave(LeaveContext) override {
+    log::info("node " + member_->node() + " leaves");
+    service_.core_.leave(*member_, bootTime());
+    service_.run();
+    return service_.persist();
+  }
+
+ private:
+  Service& service_;
+  std::shared_ptr<Member> member_;
+  uint64_t connection_;
+};
+
+class Service::OperatorServer final : public schema::Operator::Server {
+ public:
+  explicit OperatorServer(Service& service) : service_(service) {}
+
+  kj::Promise<void> members(MembersContext context) override {
+    const auto& members = service_.core_.members();
+    auto list = context.getResults().initMembers(static_cast<unsigned>(members.size()));
+    unsigned i = 0;
+    for (const auto& [node, member] : members) {
+      auto out = list[i++];
+      const char* state = member->state == MemberState::joined ? (member->connected ? "joined" : "silent") : member->state == MemberState::left ? "left" : "fenced";
+      out.setNode(node);
+      out.setState(state);
+      out.setIncarnation(member->incarnation().value);
+      out.setPid(member->registration().pid);
+      out.setHttp(member->registration().http);
+      out.setLeaseLeftMs(member->state == MemberState::joined ? (member->leaseEnd - bootTime()).ms() : 0);
+      const MemberSpace& space = member->space;
+      const bool lives = member->state == MemberState::joined;
+      out.setSegmentBytes(space.capacity());
+      if (!lives) continue;
+      out.setFreeBytes(space.freeBytes());
+      out.setLargestFree(space.largestFree());
+      out.setRoutedBytes(space.bytes(Use::routed) + space.bytes(Use::reclaiming) - space.leasedBytes());
+      out.setLeasedBytes(space.leasedBytes());
+      out.setReservedBytes(space.bytes(Use::reserved));
+      out.setInFlightBytes(space.bytes(Use::inFlight));
+      out.setHeldBytes(space.bytes(Use::unrouted));
+      out.setReplicas(space.replicas());
+      out.setWaitingPuts(member->waiting.size());
+    }
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> routes(RoutesContext context) override {
+    constexpr uint32_t kLargestPage = 1000;
+    const auto params = context.getParams();
+    const uint32_t limit = params.getLimit() == 0 ? kLargestPage : std::min(params.getLimit(), kLargestPage);
+    std::vector<const KeyEntry*> page;
+    service_.core_.table().list(rpc::toString(params.getPrefix()), rpc::toString(params.getAfter()), limit + 1,
+                                [&](const KeyEntry& entry) { page.push_back(&entry); });
+    const bool more = page.size() > limit;
+    if (more) page.pop_back();
+    auto list = context.getResults().initRoutes(static_cast<unsigned>(page.size()));
+    for (unsigned i = 0; i < page.size(); ++i) {
+      const KeyEntry& entry = *page[i];
+      list[i].setKey(kj::arrayPtr(reinterpret_cast<const kj::byte*>(entry.key.data()), entry.key.size()));
+      list[i].setPutId(entry.putId.value);
+      list[i].setBytes(entry.bytes);
+      list[i].setLease(entry.lease.value);
+      list[i].setInFlight(static_cast<uint32_t>(entry.puts.size()));
+      auto nodes = list[i].initNodes(static_cast<unsigned>(entry.replicas.size()));
+      for (unsigned r = 0; r < entry.replicas.size(); ++r) nodes.set(r, entry.replicas[r].member->node());
+    }
+    context.getResults().setMore(more);
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> status(StatusContext context) override {
+    auto out = context.getResults();
+    const MasterCore& core = service_.core_;
+    out.setCluster(core.identity().cluster);
+    out.setClusterId(core.identity().clusterId);
+    out.setTerm(core.identity().term.value);
+    out.setMaster(core.identity().incarnation.value);
+    out.setPid(static_cast<uint64_t>(::getpid()));
+    out.setHttp(service_.http_);
+    out.setLeaseMs(static_cast<uint64_t>(core.settings().lease.ms()));
+    out.setKeys(core.keys());
+    out.setInFlightPuts(core.inFlightPuts());
+    out.setRecovering(core.recovering());
+    out.setUptimeMs(static_cast<uint64_t>((bootTime() - service_.started_).ms()));
+    return kj::READY_NOW;
+  }
+
+ private:
+  Service& service_;
+};
+
+class Service::MasterServer final : public schema::Master::Server {
+ public:
+  explicit MasterServer(Service& service) : service_(service) {}
+
+  kj::Promise<void> hello(HelloContext context) override {
+    const MasterCore::Identity& identity = service_.core_.identity();
+    auto out = context.getResults();
+    out.setClusterId(identity.clusterId);
+    out.setCluster(identity.cluster);
+    out.setTerm(identity.term.value);
+    out.setMaster(identity.incarnation.value);
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> register_(RegisterContext context) override {
+    const rpc::Registration registration = rpc::decode(context.getParams().getRegistration());
+    std::shared_ptr<Member> member;
+    const rpc::Registered result = service_.core_.registerOwner(registration, bootTime(), member);
+    context.getResults().setCode(static_cast<uint16_t>(result.code));
+    context.getResults().setDetail(rpc::textOf(result.detail));
+    context.getResults().setLeaseMs(result.leaseMs);
+    if (!member) {
+      log::warn("node " + registration.node + " may not join: " + Error{result.code, result.detail}.message());
+      return kj::READY_NOW;
+    }
+    log::info("node " + registration.node + " joins, incarnation " + toString(registration.incarnation) + ", pid " + std::to_string(registration.pid));
+    service_.connected(member, context.getParams().getOwner());
+    context.getResults().setSession(kj::heap<SessionServer>(service_, member, service_.connection_.at(member.get())));
+    service_.run();
+    // The member is durable before it hears that it may serve.
+    return service_.persist();
+  }
+
+  kj::Promise<void> operator_(OperatorContext context) override {
+    context.getResults().setOperator(kj::heap<OperatorServer>(service_));
+    return kj::READY_NOW;
+  }
+
+ private:
+  Service& service_;
+};
+
+Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings settings, DurableState durable, std::string statePath)
+    : daemon_(daemon),
+      durable_(std::move(durable)),
+      statePath_(std::move(statePath)),
+      started_(bootTime()),
+      core_(std::move(identity), settings, durable_.members,
+            bootTime() + milliseconds(static_cast<int64_t>(durable_.leaseMs)) + milliseconds(static_cast<int64_t>(durable_.leaseMs / 100 + 50)), *this),
+      persisting_(kj::Promise<void>(kj::READY_NOW).fork()),
+      tasks_(*this) {
+  run();
+}
+Service::~Service() noexcept = default;
+
+schema::Master::Client Service::bootstrap() { return kj::heap<MasterServer>(*this); }
+
+void Service::send(Member& member, rpc::MasterMessage message) {
+  const auto channel = channels_.find(&member);
+  if (channel != channels_.end()) channel->second.queue.push_back(std::move(message));
+}
+
+std::vector<rpc::MasterMessage> Service::take(Member& member) {
+  const auto channel = channels_.find(&member);
+  return channel == channels_.end() ? std::vector<rpc::MasterMessage>() : std::exchange(channel->second.queue, {});
+}
+
+void Service::connected(std::shared_ptr<Member> member, schema::Owner::Client owner) {
+  Member* const key = member.get();
+  // What is queued for the old connection is lost with it: answers are asked for again, orders were sent again by the core.
+  const auto old = channels_.find(key);
+  std::vector<rpc::MasterMessage> queue = old == channels_.end() ? std::vector<rpc::MasterMessage>() : std::move(old->second.queue);
+  if (old != channels_.end()) channels_.erase(old);
+  channels_.emplace(key, Channel{std::move(member), kj::mv(owner), std::move(queue)});
+  connection_[key] = ++connections_;
+}
+
+void Service::lost(Member& member, uint64_t connection) {
+  const auto newest = connection_.find(&member);
+  if (newest == connection_.end() || newest->second != connection) return;
+  log::info("connection of node " + member.node() + " is lost");
+  connection_.erase(newest);
+  core_.disconnected(member);
+  channels_.erase(&member);
+}
+
+void Service::flush() {
+  for (auto& [member, channel] : channels_) {
+    if (channel.queue.empty()) continue;
+    auto call = channel.owner.deliverRequest();
+    rpc::encode(channel.queue, call.initMessages(static_cast<unsigned>(channel.queue.size())));
+    channel.queue.clear();
+    tasks_.add(call.send().ignoreResult().catch_([](kj::Exception&& error) {
+      if (error.getType() != kj::Exception::Type::DISCONNECTED) log::warn(std::string("deliver: ") + error.getDescription().cStr());
+    }));
+  }
+}
+
+// After anything that may have changed the core: sends what it said, does a slice of long work, and arms the next wake-up.
+void Service::run() {
+  flush();
+  kj::Promise<void> wake = core_.hasWork() ? kj::evalLater([] {}) : daemon_.at(core_.nextWake());
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  if (rescheduled_.get() != nullptr) rescheduled_->fulfill();
+  rescheduled_ = kj::mv(paf.fulfiller);
+  // true: the wake-up is due; false: a later run() has armed another one.
+  tasks_.add(wake.then([] { return true; }).exclusiveJoin(paf.promise.then([] { return false; })).then([this](bool due) {
+    if (!due) return;
+    core_.tick(bootTime());
+    core_.work();
+    run();
+  }));
+}
+
+// Writes the durable state if the members have changed; resolves when what holds now is on disk.
+kj::Promise<void> Service::persist() {
+  if (core_.durableMembers() != durable_.members) {
+    durable_.members = core_.durableMembers();
+    // Leases of earlier terms are over once the window has closed.
+    if (!core_.recovering()) durable_.leaseMs = static_cast<uint64_t>(core_.settings().lease.ms());
+    auto result = kj::heap<Error>();
+    Error& error = *result;
+    persisting_ = persisting_.addBranch().then([this, &error, state = durable_]() mutable {
+      return daemon_.uv().work([this, &error, state = std::move(state)] { error = storeState(statePath_, state); });
+    }).then([this, &error] {
+      stateError_ = error.ok() ? "" : error.message();
+      if (!error.ok()) log::error(stateError_);
+      KJ_REQUIRE(error.ok(), "the member could not be made durable");
+    }).attach(kj::mv(result)).fork();
+  }
+  return persisting_.addBranch();
+}
+
+void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: ") + error.getDescription().cStr()); }
+
+std::string Service::health(bool& healthy) const {
+  uint64_t joined = 0, silent = 0;
+  for (const auto& [node, member] : core_.members()) {
+    if (member->state == MemberState::joined) ++(member->connected ? joined : silent);
+  }
+  healthy = stateError_.empty();
+  return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"cluster\":" +
+         jsonString(core_.identity().cluster) + ",\"term\":" + std::to_string(core_.identity().term.value) + ",\"recovering\":" +
+         (core_.recovering() ? "true" : "false") + ",\"owners\":" + std::to_string(joined) + ",\"silent\":" + std::to_string(silent) +
+         ",\"error\":" + jsonString(stateError_) + "}";
+}
+
+std::string Service::metrics() const {
+  rpc::MetricsPage page;
+  const MasterCounters& c = core_.counters();
+  page.gauge("fluxon_master_term", "Term of this master.", static_cast<double>(core_.identity().term.value));
+  page.gauge("fluxon_master_recovering", "1 while the recovery window of the term is open.", core_.recovering());
+  page.gauge("fluxon_master_keys", "Keys with a route.", static_cast<double>(core_.keys()));
+  page.gauge("fluxon_master_puts_inflight", "Puts that have begun and not ended.", static_cast<double>(core_.inFlightPuts()));
+  const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
+  counter("fluxon_master_puts_started_total", "Puts begun.", c.putsStarted);
+  counter("fluxon_master_puts_published_total", "Puts that became the route of their key.", c.putsPublished);
+  counter("fluxon_master_puts_overwritten_total", "Puts that were overwritten or deleted before they were done.", c.putsOverwritten);
+  counter("fluxon_master_puts_refused_total", "Puts refused: key exists, in flight, no lease, bad size or key.", c.putsRefused);
+  counter("fluxon_master_puts_aborted_total", "Puts given up by their writer.", c.putsAborted);
+  counter("fluxon_master_puts_nospace_total", "Puts that found no space by their deadline.", c.noSpace);
+  counter("fluxon_master_gets_total", "Gets that reached the master.", c.gets);
+  counter("fluxon_master_get_misses_total", "Gets that reached the master and found no route.", c.getMisses);
+  counter("fluxon_master_removes_total", "Deletes.", c.removes);
+  counter("fluxon_master_evictions_total", "Replicas evicted.", c.evictions);
+  counter("fluxon_master_evictions_busy_total", "Victims that were being read and stayed.", c.evictionsBusy);
+  counter("fluxon_master_invalidations_total", "Replicas of other owners invalidated by an overwrite or delete.", c.invalidations);
+  counter("fluxon_master_owners_fenced_total", "Incarnations of owners fenced.", c.fenced);
+  counter("fluxon_master_key_leases_expired_total", "Key leases whose time ran out.", c.leasesExpired);
+  for (const auto& [node, member] : core_.members()) {
+    if (member->state != MemberState::joined) continue;
+    const rpc::MetricsPage::Labels label{{"node", node}};
+    const MemberSpace& space = member->space;
+    const auto bytes = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value), label); };
+    bytes("fluxon_master_segment_capacity_bytes", "Capacity of the owner's segment.", space.capacity());
+    bytes("fluxon_master_segment_free_bytes", "Bytes of the segment that are free.", space.freeBytes());
+    bytes("fluxon_master_segment_largest_free_bytes", "Largest value that would fit now.", space.largestFree());
+    bytes("fluxon_master_segment_routed_bytes", "Bytes of readable replicas.", space.bytes(Use::routed) + space.bytes(Use::reclaiming));
+    bytes("fluxon_master_segment_leased_bytes", "Bytes of readable replicas under a key lease.", space.leasedBytes());
+    bytes("fluxon_master_segment_reserved_bytes", "Bytes handed to the owner ahead of puts.", space.bytes(Use::reserved));
+    bytes("fluxon_master_segment_inflight_bytes", "Bytes being put.", space.bytes(Use::inFlight));
+    bytes("fluxon_master_segment_held_bytes", "Bytes without a route that are still read or not yet released.", space.bytes(Use::unrouted));
+    bytes("fluxon_master_puts_waiting", "Puts that wait for space.", member->waiting.size());
+  }
+  return page.text();
+}
+
+}  // namespace fluxon::master

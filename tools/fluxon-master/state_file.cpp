@@ -1,0 +1,102 @@
+#include "state_file.h"
+
+#include <fcntl.h>
+#include <isa-l/crc.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "shm/mapped_file.h"
+
+namespace fluxon::master {
+namespace {
+
+std::string crcOf(const std::string& text) {
+  char hex[9];
+  // ISA-L takes the buffer as non-const and does not write to it.
+  auto* bytes = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(text.data()));
+  std::snprintf(hex, sizeof hex, "%08x", crc32_iscsi(bytes, static_cast<int>(text.size()), ~0u) ^ ~0u);
+  return hex;
+}
+
+bool number(const std::string& text, uint64_t& to) {
+  if (text.empty() || text.size() > 19 || text.find_first_not_of("0123456789") != std::string::npos) return false;
+  to = std::stoull(text);
+  return true;
+}
+
+}  // namespace
+
+std::string formatState(const DurableState& state) {
+  std::string text = "fluxon-state 1\ncluster " + state.cluster + "\ncluster-id " + state.clusterId + "\nterm " +
+                     std::to_string(state.term.value) + "\nlease-ms " + std::to_string(state.leaseMs) + "\n";
+  for (const std::string& member : state.members) text += "member " + member + "\n";
+  return text + "crc " + crcOf(text) + "\n";
+}
+
+Result<DurableState> parseState(const std::string& text, const std::string& name) {
+  const auto damaged = [&](const std::string& why) {
+    return Error{Code::corrupt, name + ": " + why + " (restore the file, or remove it after all owners have been stopped)"};
+  };
+  const size_t last = text.rfind("crc ");
+  if (last == std::string::npos || (last != 0 && text[last - 1] != '\n')) return damaged("no checksum line");
+  if (text.substr(last) != "crc " + crcOf(text.substr(0, last)) + "\n") return damaged("checksum does not match");
+  std::istringstream lines(text.substr(0, last));
+  DurableState state;
+  std::string line;
+  if (!std::getline(lines, line) || line != "fluxon-state 1") return damaged("unknown format");
+  while (std::getline(lines, line)) {
+    const size_t space = line.find(' ');
+    const std::string key = line.substr(0, space), value = space == std::string::npos ? "" : line.substr(space + 1);
+    if (key == "cluster" && validName(value)) {
+      state.cluster = value;
+    } else if (key == "cluster-id" && !value.empty()) {
+      state.clusterId = value;
+    } else if (key == "term" && number(value, state.term.value) && state.term.value <= PutId::kMaxTerm) {
+    } else if (key == "lease-ms" && number(value, state.leaseMs)) {
+    } else if (key == "member" && validName(value)) {
+      state.members.insert(value);
+    } else {
+      return damaged("line '" + line + "'");
+    }
+  }
+  if (state.cluster.empty() || state.clusterId.empty()) return damaged("incomplete");
+  return state;
+}
+
+Result<DurableState> loadState(const std::string& path, const std::string& cluster) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    if (errno != ENOENT) return systemError("open " + path, errno);
+    DurableState fresh;
+    fresh.cluster = cluster;
+    fresh.clusterId = toString(newIncarnation());
+    return fresh;
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  Result<DurableState> state = parseState(text.str(), path);
+  if (state && state->cluster != cluster) {
+    return Error{Code::badConfig, path + " belongs to cluster '" + state->cluster + "', not '" + cluster + "'"};
+  }
+  return state;
+}
+
+Error storeState(const std::string& path, const DurableState& state) {
+  const std::string text = formatState(state), beside = path + ".new";
+  {
+    shm::Descriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file) return systemError("open " + beside, errno);
+    if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return systemError("write " + beside, errno);
+    if (::fsync(file.get()) != 0) return systemError("fsync " + beside, errno);
+  }
+  if (::rename(beside.c_str(), path.c_str()) != 0) return systemError("rename " + beside, errno);
+  const shm::Descriptor folder(::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || ::fsync(folder.get()) != 0) return systemError("fsync the folder of " + path, errno);
+  return {};
+}
+
+}  // namespace fluxon::master

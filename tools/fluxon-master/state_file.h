@@ -1,0 +1,39 @@
+// StateFile: what a master must remember over its death: the cluster's id, its term, the longest serving lease it has given and
+// the members that may hold one. One small file, replaced whole: written beside it, fsynced, renamed, folder fsynced. It is
+// locked through `lock` beside it, which is never replaced. Everything else is rebuilt from the owners. Page: fluxon-state(5).
+//
+//   fluxon-state 1
+//   cluster NAME
+//   cluster-id HEX
+//   term N
+//   lease-ms N
+//   member NAME            (any number)
+//   crc HEX                (crc32c of all lines before)
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace fluxon::master {
+
+struct DurableState {
+  std::string cluster;
+  std::string clusterId;
+  Term term;
+  uint64_t leaseMs = 0;
+  std::set<std::string> members;
+};
+
+// Not there: a fresh state of term 0. Damaged, or of another cluster: an error that says what to do.
+Result<DurableState> loadState(const std::string& path, const std::string& cluster);
+// Blocks for the disk.
+Error storeState(const std::string& path, const DurableState&);
+
+// The text form, for tests of the format.
+std::string formatState(const DurableState&);
+Result<DurableState> parseState(const std::string& text, const std::string& name);
+
+}  // namespace fluxon::master

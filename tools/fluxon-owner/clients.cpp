@@ -1,0 +1,377 @@
+#include "clients.h"
+
+#include <fcntl.h>
+#include <kj/debug.h>
+#include <linux/futex.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "base/log.h"
+
+namespace fluxon::owner {
+namespace {
+
+constexpr size_t kSlice = 128;  // commands between two looks at everything else
+constexpr size_t kLargestTouchReport = 16384;
+
+void wake(shm::Half& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
+
+// One message with descriptors. False: the peer is gone or does not read.
+bool sendMessage(int socket, const shm::AttachReply& reply, const int* descriptors, size_t count) {
+  iovec io{const_cast<shm::AttachReply*>(&reply), sizeof reply};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * shm::kAttachDescriptors)] = {};
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  if (count > 0) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * count);
+    std::memcpy(CMSG_DATA(head), descriptors, sizeof(int) * count);
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof reply);
+}
+
+shm::AttachReply makeReply(Code code, ClientId client, const std::string& detail) {
+  shm::AttachReply reply{};
+  std::memcpy(reply.magic, shm::kAttachMagic, 8);
+  reply.version = shm::kFormatVersion;
+  reply.code = static_cast<uint32_t>(code);
+  reply.clientId = client.value;
+  std::memcpy(reply.detail, detail.data(), std::min(detail.size(), sizeof reply.detail - 1));
+  return reply;
+}
+
+}  // namespace
+
+void ClientTotals::add(const shm::ClientFile& file) {
+  for (const shm::CounterShard& shard : file.counters) {
+#define FLUXON_ADD(name, text) name += shard.name.load(std::memory_order_relaxed);
+    FLUXON_CLIENT_COUNTERS(FLUXON_ADD)
+#undef FLUXON_ADD
+    for (uint32_t i = 0; i < shm::kLatencyBuckets; ++i) latency[i] += shard.latency[i].load(std::memory_order_relaxed);
+    latencySumNs += shard.latencySumNs.load(std::memory_order_relaxed);
+  }
+}
+
+Clients::Clients(rpc::Daemon& daemon, NodeFiles& files, uint64_t maxClients, Events events)
+    : daemon_(daemon), files_(files), maxClients_(maxClients), events_(std::move(events)), tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {}
+Clients::~Clients() = default;
+
+Error Clients::listen() {
+  bell_ = shm::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  listener_ = shm::Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!bell_ || !listener_) return systemError("socket", errno);
+  const std::string path = files_.file("socket");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return {Code::invalidArgument, path + " is too long for a socket"};
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return systemError("bind " + path, errno);
+  if (files_.group() >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(files_.group())) != 0) return systemError("chown " + path, errno);
+  if (::chmod(path.c_str(), files_.group() >= 0 ? 0660 : 0600) != 0) return systemError("chmod " + path, errno);
+  if (::listen(listener_.get(), 64) != 0) return systemError("listen " + path, errno);
+  using Observer = kj::UnixEventPort::FdObserver;
+  listenerObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, listener_.get(), Observer::OBSERVE_READ);
+  bellObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, bell_.get(), Observer::OBSERVE_READ);
+  tasks_->add(accept());
+  tasks_->add(bell());
+  tasks_->add(sweep());
+  return {};
+}
+
+void Clients::stop() {
+  tasks_ = nullptr;
+  ::unlink(files_.file("socket").c_str());
+}
+
+kj::Promise<void> Clients::accept() {
+  for (;;) {
+    shm::Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) break;
+    tasks_->add(converse(std::move(socket)));
+  }
+  return listenerObserver_->whenBecomesReadable().then([this] { return accept(); });
+}
+
+// A connection that has not attached yet: its first message decides.
+kj::Promise<void> Clients::converse(shm::Descriptor socket) {
+  shm::AttachRequest request{};
+  const ssize_t n = ::recv(socket.get(), &request, sizeof request, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    using Observer = kj::UnixEventPort::FdObserver;
+    auto observer = kj::heap<Observer>(daemon_.io().unixEventPort, socket.get(), Observer::OBSERVE_READ);
+    auto readable = observer->whenBecomesReadable();
+    return daemon_.timer().timeoutAfter(5 * kj::SECONDS, kj::mv(readable)).attach(kj::mv(observer)).then(
+        [this, socket = std::move(socket)]() mutable { return converse(std::move(socket)); });
+  }
+  if (n == 0) return kj::READY_NOW;
+  const bool good = n == static_cast<ssize_t>(sizeof request) && std::memcmp(request.magic, shm::kAttachMagic, 8) == 0 &&
+                    request.version == shm::kFormatVersion && request.kind == static_cast<uint32_t>(shm::AttachKind::attach);
+  if (!good) {
+    ++refused_;
+    log::warn("a client sent no attach request of this version");
+    sendMessage(socket.get(), makeReply(Code::protocol, ClientId(), "no attach request of this version"), nullptr, 0);
+    return kj::READY_NOW;
+  }
+  attach(socket, request);
+  return kj::READY_NOW;
+}
+
+void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request) {
+  const auto refuse = [&](const Error& error) {
+    ++refused_;
+    log::warn("a client may not attach: " + error.message());
+    sendMessage(socket.get(), makeReply(error.code, ClientId(), error.detail), nullptr, 0);
+  };
+  if (clients_.size() >= maxClients_) return refuse({Code::tooMany, "node " + files_.node() + " has " + std::to_string(maxClients_) + " clients (max_clients)"});
+  const ClientId id(nextId_++);
+  const std::string path = files_.file("client-" + std::to_string(id.value));
+  Result<shm::Descriptor> file = shm::createFile(path, sizeof(shm::ClientFile), files_.group() >= 0 ? 0640 : 0600, files_.group());
+  if (!file) return refuse(file.error());
+  Result<shm::MappedFile> map = shm::MappedFile::map(file->get(), shm::Access::readWrite, path);
+  // The client's description: locked here, kept by nobody but the client.
+  Result<shm::Descriptor> theirs = shm::openFile(path, shm::Access::readWrite);
+  const auto open = [&](const char* name) { return shm::openFile(files_.file(name), shm::Access::readOnly); };
+  Result<shm::Descriptor> directory = open("directory"), keys = open("keys"), segment = open("segment");
+  if (!map || !theirs || !directory || !keys || !segment) {
+    ::unlink(path.c_str());
+    return refuse(!map ? map.error() : !theirs ? theirs.error() : !directory ? directory.error() : !keys ? keys.error() : segment.error());
+  }
+  if (::flock(theirs->get(), LOCK_EX | LOCK_NB) != 0) {
+    ::unlink(path.c_str());
+    return refuse(systemError("flock " + path, errno));
+  }
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
+  auto& header = reinterpret_cast<shm::ClientFile*>(map->data())->header;
+  std::memcpy(header.file.magic, shm::kClientMagic, 8);
+  header.file.version = shm::kFormatVersion;
+  header.file.headerBytes = sizeof(shm::ClientHeader);
+  header.file.fileBytes = sizeof(shm::ClientFile);
+  header.file.incarnation = files_.header().file.incarnation;
+  header.clientId = id.value;
+  header.pid = static_cast<uint64_t>(peer.pid);
+  header.attachedNs = bootTime().ns;
+  std::memcpy(header.name, request.name, sizeof header.name - 1);
+
+  const int descriptors[shm::kAttachDescriptors] = {theirs->get(), directory->get(), keys->get(), segment->get(), bell_.get()};
+  if (!sendMessage(socket.get(), makeReply(Code::ok, id, ""), descriptors, shm::kAttachDescriptors)) {
+    ::unlink(path.c_str());
+    return;
+  }
+  Client& client = clients_[id];
+  client.id = id;
+  client.map = std::make_shared<shm::MappedFile>(std::move(map).value());
+  client.file = std::move(file).value();
+  client.socket = std::move(socket);
+  using Observer = kj::UnixEventPort::FdObserver;
+  client.observer = kj::heap<Observer>(daemon_.io().unixEventPort, client.socket.get(), Observer::OBSERVE_READ);
+  log::debug("client " + std::to_string(id.value) + " attaches, pid " + std::to_string(peer.pid));
+  tasks_->add(watch(id));
+}
+
+// Messages and the end of a client's socket.
+kj::Promise<void> Clients::watch(ClientId id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return kj::READY_NOW;
+  Client& client = found->second;
+  for (;;) {
+    shm::AttachRequest request{};
+    const ssize_t n = ::recv(client.socket.get(), &request, sizeof request, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (n <= 0) {
+      client.observer = nullptr;
+      client.socket = shm::Descriptor();
+      lookAt(id);
+      return kj::READY_NOW;
+    }
+    const bool good = n == static_cast<ssize_t>(sizeof request) && std::memcmp(request.magic, shm::kAttachMagic, 8) == 0 &&
+                      request.version == shm::kFormatVersion && request.kind == static_cast<uint32_t>(shm::AttachKind::writableSegment);
+    if (good) {
+      handOverSegment(client);
+    } else {
+      ++refused_;
+      sendMessage(client.socket.get(), makeReply(Code::protocol, id, "unknown request"), nullptr, 0);
+    }
+  }
+  return client.observer->whenBecomesReadable().then([this, id] { return watch(id); });
+}
+
+void Clients::handOverSegment(Client& client) {
+  const Result<shm::Descriptor> segment = shm::openFile(files_.file("segment"), shm::Access::readWrite);
+  if (!segment) {
+    sendMessage(client.socket.get(), makeReply(segment.error().code, client.id, segment.error().detail), nullptr, 0);
+    return;
+  }
+  const int descriptor = segment.value().get();
+  sendMessage(client.socket.get(), makeReply(Code::ok, client.id, ""), &descriptor, 1);
+}
+
+void Clients::lookAt(ClientId id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  if (::flock(found->second.file.get(), LOCK_EX | LOCK_NB) != 0) return;
+  dead_.add(found->second.shared());
+  ::unlink(files_.file("client-" + std::to_string(id.value)).c_str());
+  log::debug("client " + std::to_string(id.value) + " is gone");
+  clients_.erase(found);
+  events_.gone(id);
+  events_.slice();
+}
+
+kj::Promise<void> Clients::sweep() {
+  return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this] {
+    std::vector<ClientId> ids;
+    for (const auto& [id, client] : clients_) ids.push_back(id);
+    for (const ClientId id : ids) lookAt(id);
+    return sweep();
+  });
+}
+
+kj::Promise<void> Clients::bell() {
+  uint64_t rung;
+  while (::read(bell_.get(), &rung, sizeof rung) > 0) {}
+  shm::Half& asleep = files_.header().controlAsleep;
+  asleep.store(0, std::memory_order_seq_cst);
+  bool more = drain(kSlice);
+  if (!more) {
+    asleep.store(1, std::memory_order_seq_cst);
+    more = drain(kSlice);
+    if (more) asleep.store(0, std::memory_order_seq_cst);
+  }
+  if (more) return kj::evalLater([this] { return bell(); });
+  return bellObserver_->whenBecomesReadable().then([this] { return bell(); });
+}
+
+// Runs at most `limit` commands, in turn over the clients. True: there are more.
+bool Clients::drain(size_t limit) {
+  size_t left = limit;
+  bool more = false;
+  for (auto& [id, client] : clients_) more |= drainOne(client, left);
+  if (left != limit) events_.slice();
+  return more;
+}
+
+bool Clients::drainOne(Client& client, size_t& left) {
+  shm::ClientFile& shared = client.shared();
+  uint32_t head = shared.ring.head.load(std::memory_order_relaxed);
+  const uint32_t tail = shared.ring.tail.load(std::memory_order_seq_cst);
+  if (tail - head > shm::kCommandSlots) {
+    // Nonsense: skip to what it says now.
+    ++refused_;
+    shared.ring.head.store(tail, std::memory_order_release);
+    return false;
+  }
+  for (; head != tail && left > 0; --left) {
+    const uint32_t index = shared.ring.entries[head % shm::kCommandSlots].load(std::memory_order_acquire);
+    shared.ring.head.store(++head, std::memory_order_release);
+    if (index >= shm::kCommandSlots || client.running[index]) {
+      ++refused_;
+      continue;
+    }
+    shm::CommandSlot& slot = shared.commands[index];
+    const auto state = static_cast<shm::CommandState>(slot.state.load(std::memory_order_acquire));
+    if (state == shm::CommandState::abandoned) {
+      slot.state.store(static_cast<uint32_t>(shm::CommandState::free), std::memory_order_release);
+      continue;
+    }
+    if (state != shm::CommandState::submitted) {
+      ++refused_;
+      continue;
+    }
+    client.running[index] = true;
+    const shm::CommandRequest request = slot.request;
+    const Caller caller{client.id, index};
+    if (request.keyBytes > kMaxKeyBytes || request.extraBytes > shm::kPayloadBytes - kMaxKeyBytes) {
+      ++refused_;
+      answer(caller, Answer{.code = Code::protocol});
+      continue;
+    }
+    Command command;
+    command.kind = static_cast<shm::CommandKind>(request.kind);
+    command.flags = request.flags;
+    command.key.assign(shared.payloads[index], request.keyBytes);
+    command.extra.assign(shared.payloads[index] + request.keyBytes, request.extraBytes);
+    command.valueBytes = request.valueBytes;
+    command.slotRef = request.slotRef;
+    command.lease = KeyLeaseId(request.lease);
+    command.deadline = Time{request.deadlineNs};
+    events_.command(caller, std::move(command));
+  }
+  return head != tail;
+}
+
+bool Clients::answer(Caller caller, const Answer& from) {
+  const auto found = clients_.find(caller.client);
+  if (found == clients_.end()) return false;
+  Client& client = found->second;
+  client.running[caller.slot] = false;
+  shm::CommandSlot& slot = client.shared().commands[caller.slot];
+  shm::CommandAnswer& to = slot.answer;
+  to.code = static_cast<uint32_t>(from.code);
+  to.payloadUsed = static_cast<uint32_t>(std::min<size_t>(from.payload.size(), shm::kPayloadBytes));
+  std::memcpy(client.shared().payloads[caller.slot], from.payload.data(), to.payloadUsed);
+  to.slotRef = from.slotRef;
+  to.putId = from.putId.value;
+  to.offset = from.offset;
+  to.valueBytes = from.valueBytes;
+  to.lease = from.lease.value;
+  std::memset(to.node, 0, sizeof to.node);
+  std::memcpy(to.node, from.node.data(), std::min(from.node.size(), sizeof to.node - 1));
+  uint32_t expected = static_cast<uint32_t>(shm::CommandState::submitted);
+  if (!slot.state.compare_exchange_strong(expected, static_cast<uint32_t>(shm::CommandState::completed), std::memory_order_seq_cst)) {
+    slot.state.store(static_cast<uint32_t>(shm::CommandState::free), std::memory_order_release);
+    return false;
+  }
+  if (slot.waiting.load(std::memory_order_seq_cst) != 0) wake(slot.state);
+  return true;
+}
+
+std::vector<std::shared_ptr<shm::MappedFile>> Clients::files() const {
+  std::vector<std::shared_ptr<shm::MappedFile>> files;
+  for (const auto& [id, client] : clients_) files.push_back(client.map);
+  return files;
+}
+
+std::vector<uint32_t> Clients::takeTouches() {
+  std::vector<uint32_t> newestFirst;
+  std::unordered_set<uint32_t> seen;
+  for (auto& [id, client] : clients_) {
+    for (uint32_t s = 0; s < shm::kTouchShards; ++s) {
+      const shm::TouchShard& shard = client.shared().touches[s];
+      const uint64_t head = shard.head.load(std::memory_order_acquire);
+      const uint64_t fresh = std::min<uint64_t>(head - client.touchesSeen[s], shm::kTouchesPerShard);
+      client.touchesSeen[s] = head;
+      for (uint64_t i = 0; i < fresh && newestFirst.size() < kLargestTouchReport; ++i) {
+        const uint32_t slot = shard.slots[(head - 1 - i) % shm::kTouchesPerShard].load(std::memory_order_relaxed);
+        if (seen.insert(slot).second) newestFirst.push_back(slot);
+      }
+    }
+  }
+  std::reverse(newestFirst.begin(), newestFirst.end());
+  return newestFirst;
+}
+
+ClientTotals Clients::totals() const {
+  ClientTotals sum = dead_;
+  for (const auto& [id, client] : clients_) sum.add(client.shared());
+  return sum;
+}
+
+void Clients::taskFailed(kj::Exception&& error) { log::warn(std::string("client: ") + error.getDescription().cStr()); }
+
+}  // namespace fluxon::owner

@@ -1,0 +1,103 @@
+// Clients: the owner's side of client files: attaching, command rings, ends.
+//
+// Life of a client:   attached ──(its flock is free)──► gone: grants aborted, holds and hazards over, file removed
+//   The flock lies on an open file description that only the client has: this process opened the file a second time, locked
+//   that description, handed it over and closed its copy. The client maps it and closes it; the mapping keeps it. So the lock is
+//   free exactly when no process maps the file any more (forked children that keep the mapping count). The end of the socket
+//   says when to look; else we look once a second. A socket alone proves nothing: fork, exec and closefrom end it too.
+//
+// Invariants
+//   1. What a client wrote is copied once and then checked; a command that does not hold together is answered `protocol`.
+//   2. A command slot is run at most once between two answers, whatever the ring says.
+//   3. controlAsleep is 1 while no one looks at the rings: it is set before the last look (seq_cst on both sides), so a client
+//      that saw 0 is seen by that look, and one that saw 1 rings the eventfd.
+// One thread (the control thread); scans of hazards share the mappings through shared_ptr.
+#pragma once
+
+#include <kj/async-io.h>
+#include <kj/async-unix.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "node_files.h"
+#include "owner_core.h"
+#include "rpc/daemon.h"
+#include "shm/client_format.h"
+#include "shm/mapped_file.h"
+
+namespace fluxon::owner {
+
+// Totals over all clients, living and dead.
+struct ClientTotals {
+#define FLUXON_DECLARE(name, text) uint64_t name = 0;
+  FLUXON_CLIENT_COUNTERS(FLUXON_DECLARE)
+#undef FLUXON_DECLARE
+  uint64_t latency[shm::kLatencyBuckets] = {};
+  uint64_t latencySumNs = 0;
+  void add(const shm::ClientFile&);
+};
+
+class Clients final : private kj::TaskSet::ErrorHandler {
+ public:
+  struct Events {
+    std::function<void(Caller, Command)> command;
+    std::function<void(ClientId)> gone;
+    std::function<void()> slice;  // after a slice of commands
+  };
+  Clients(rpc::Daemon&, NodeFiles&, uint64_t maxClients, Events);
+  ~Clients();
+
+  // Binds the socket and begins to accept.
+  Error listen();
+  void stop();
+  bool answer(Caller, const Answer&);
+  // Files of all clients that may hold something; they stay mapped while the result is kept.
+  std::vector<std::shared_ptr<shm::MappedFile>> files() const;
+  // Slots that clients have read since the last call, oldest first, each once.
+  std::vector<uint32_t> takeTouches();
+  ClientTotals totals() const;
+  size_t count() const { return clients_.size(); }
+  uint64_t refused() const { return refused_; }
+
+ private:
+  struct Client {
+    ClientId id;
+    std::shared_ptr<shm::MappedFile> map;
+    shm::Descriptor file;    // our own description: a flock that succeeds on it proves the end
+    shm::Descriptor socket;
+    kj::Own<kj::UnixEventPort::FdObserver> observer;
+    bool running[shm::kCommandSlots] = {};
+    uint64_t touchesSeen[shm::kTouchShards] = {};
+    shm::ClientFile& shared() const { return *reinterpret_cast<shm::ClientFile*>(map->data()); }
+  };
+
+  kj::Promise<void> accept();
+  kj::Promise<void> converse(shm::Descriptor socket);
+  kj::Promise<void> watch(ClientId);
+  kj::Promise<void> sweep();
+  kj::Promise<void> bell();
+  void attach(shm::Descriptor& socket, const shm::AttachRequest&);
+  void handOverSegment(Client&);
+  void lookAt(ClientId);
+  bool drain(size_t limit);
+  bool drainOne(Client&, size_t& left);
+  void taskFailed(kj::Exception&&) override;
+
+  rpc::Daemon& daemon_;
+  NodeFiles& files_;
+  uint64_t maxClients_;
+  Events events_;
+  shm::Descriptor listener_, bell_;
+  kj::Own<kj::UnixEventPort::FdObserver> listenerObserver_, bellObserver_;
+  std::map<ClientId, Client> clients_;
+  ClientTotals dead_;
+  uint64_t nextId_ = 1;
+  uint64_t refused_ = 0;
+  kj::Own<kj::TaskSet> tasks_;
+};
+
+}  // namespace fluxon::owner

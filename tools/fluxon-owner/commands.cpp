@@ -1,0 +1,236 @@
+// OwnerCore: commands of clients.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "owner_core.h"
+
+namespace fluxon::owner {
+namespace {
+
+uint64_t timeLeftMs(Time deadline, Time now) { return deadline > now ? static_cast<uint64_t>((deadline - now).ms()) + 1 : 0; }
+
+}  // namespace
+
+void OwnerCore::command(Caller caller, Command command, Time now) {
+  using Kind = shm::CommandKind;
+  switch (command.kind) {
+    case Kind::get: get(caller, std::move(command), now); break;
+    case Kind::putStart: putStart(caller, std::move(command), now); break;
+    case Kind::putInline: putInline(caller, std::move(command), now); break;
+    case Kind::commit: commit(caller, command, now); break;
+    case Kind::abort: abort(caller, command, now); break;
+    case Kind::release: release(caller, command, now); break;
+    case Kind::exists:
+      if (serving(now) && directory_.committed(command.key, keyHash(command.key))) {
+        answerLocal(caller, command);
+        break;
+      }
+      [[fallthrough]];
+    case Kind::stat: {
+      rpc::Request request;
+      request.kind = rpc::RequestKind::stat;
+      forward(caller, command, std::move(request), now);
+      break;
+    }
+    case Kind::remove: {
+      ++counters_.removes;
+      rpc::Request request;
+      request.kind = rpc::RequestKind::remove;
+      forward(caller, command, std::move(request), now);
+      break;
+    }
+    case Kind::countPrefix: case Kind::list: {
+      rpc::Request request;
+      request.kind = command.kind == Kind::list ? rpc::RequestKind::list : rpc::RequestKind::countPrefix;
+      request.after = command.extra;
+      request.count = command.valueBytes;
+      forward(caller, command, std::move(request), now);
+      break;
+    }
+    case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: {
+      rpc::Request request;
+      request.kind = command.kind == Kind::leaseGrant       ? rpc::RequestKind::leaseGrant
+                     : command.kind == Kind::leaseKeepAlive ? rpc::RequestKind::leaseKeepAlive
+                                                            : rpc::RequestKind::leaseRevoke;
+      request.lease = command.lease;
+      request.ttlMs = command.valueBytes;
+      forward(caller, command, std::move(request), now);
+      break;
+    }
+    default: answerCode(caller, Code::protocol, "unknown command"); break;
+  }
+  flush(now);
+}
+
+bool OwnerCore::answerCode(Caller caller, Code code, std::string detail) {
+  if (!caller.client) return true;
+  Answer answer;
+  answer.code = code;
+  answer.payload = std::move(detail);
+  return host_.answer(caller, std::move(answer));
+}
+
+void OwnerCore::forward(Caller caller, const Command& command, rpc::Request request, Time now) {
+  if (!serving(now)) {
+    answerCode(caller, Code::unavailable, "no serving lease: the master does not answer");
+    return;
+  }
+  request.key = command.key;
+  request.timeLeftMs = timeLeftMs(command.deadline, now);
+  this->request(std::move(request), caller, command.kind);
+}
+
+// True: answered, with the committed slot.
+bool OwnerCore::answerLocal(Caller caller, const Command& command) {
+  const std::optional<uint32_t> slot = directory_.committed(command.key, keyHash(command.key));
+  if (!slot) return false;
+  Answer answer;
+  answer.slotRef = directory_.ref(*slot);
+  answer.putId = directory_.putId(*slot);
+  answer.offset = directory_.offset(*slot);
+  answer.valueBytes = directory_.payloadBytes(*slot);
+  const std::pair hold(answer.slotRef, caller.client);
+  if (command.flags & shm::kHold) ++holds_[hold];
+  if (!host_.answer(caller, std::move(answer)) && (command.flags & shm::kHold) && --holds_[hold] == 0) holds_.erase(hold);
+  return true;
+}
+
+// A put of the key is being decided, or its slot is being reclaimed: the answer will be known soon.
+bool OwnerCore::mustWait(const Command& command) const {
+  bool wait = false;
+  directory_.forEach(command.key, keyHash(command.key), [&](uint32_t slot) {
+    const shm::SlotState state = directory_.state(slot);
+    wait |= state == shm::SlotState::pending || state == shm::SlotState::reclaiming;
+  });
+  return wait;
+}
+
+void OwnerCore::get(Caller caller, Command command, Time now) {
+  ++counters_.ringGets;
+  if (!serving(now)) {
+    answerCode(caller, Code::unavailable, "no serving lease: the master does not answer");
+  } else if (answerLocal(caller, command)) {
+  } else if (mustWait(command)) {
+    const std::string key = command.key;
+    controls_[key].waiting.push_back({caller, std::move(command)});
+  } else if (command.flags & shm::kLocalOnly) {
+    ++counters_.ringMisses;
+    answerCode(caller, Code::miss);
+  } else {
+    open(command.key);
+    rpc::Request request;
+    request.kind = rpc::RequestKind::getStart;
+    request.key = command.key;
+    request.timeLeftMs = timeLeftMs(command.deadline, now);
+    this->request(std::move(request), caller, command.kind).asked = std::move(command);
+  }
+}
+
+// True: refused, and answered.
+bool OwnerCore::refusePut(Caller caller, const Command& command, Time now) {
+  if (command.key.empty()) return answerCode(caller, Code::invalidKey, "empty"), true;
+  if (!serving(now)) return answerCode(caller, Code::unavailable, "no serving lease: the master does not answer"), true;
+  return false;
+}
+
+void OwnerCore::putStart(Caller caller, Command command, Time now) {
+  if (refusePut(caller, command, now)) return;
+  ++counters_.puts;
+  const uint64_t size = extentBytes(command.valueBytes);
+  const bool plain = (command.flags & (shm::kRejectIfExists | shm::kRejectIfInFlight)) == 0;
+  const std::optional<uint64_t> offset = plain ? reserve_.take(size, now) : std::nullopt;
+  open(command.key);
+  if (!offset) {
+    rpc::Request request;
+    request.kind = rpc::RequestKind::putStart;
+    request.key = command.key;
+    request.bytes = command.valueBytes;
+    request.flags = command.flags;
+    request.lease = command.lease;
+    request.timeLeftMs = timeLeftMs(command.deadline, now);
+    Pending& pending = this->request(std::move(request), caller, command.kind);
+    pending.value = std::move(command.extra);
+    return;
+  }
+  const bool isInline = command.kind == shm::CommandKind::putInline;
+  const std::optional<uint32_t> slot = directory_.grant(command.key, keyHash(command.key), *offset, command.valueBytes,
+                                                        isInline ? 0 : caller.client.value, OperationId());
+  if (!slot) {
+    ++counters_.directoryFull;
+    reserve_.give(size, *offset);
+    answerCode(caller, Code::noSpace, "the directory is full (max_keys)");
+    return close(command.key, now);
+  }
+  ++counters_.putsFromReserve;
+  puts_[*slot] = Put{isInline ? ClientId() : caller.client, OperationId(), PutId(), command.flags, command.lease, false};
+  if (isInline) {
+    std::memcpy(segment_ + *offset, command.extra.data(), command.extra.size());
+    return submit(*slot, caller, command.kind);
+  }
+  Answer answer;
+  answer.slotRef = directory_.ref(*slot);
+  answer.offset = *offset;
+  answer.valueBytes = command.valueBytes;
+  if (!host_.answer(caller, std::move(answer))) {
+    giveUpPut(*slot, true);
+    close(command.key, now);
+  }
+}
+
+void OwnerCore::putInline(Caller caller, Command command, Time now) {
+  ++counters_.putsInline;
+  command.valueBytes = command.extra.size();
+  putStart(caller, std::move(command), now);
+}
+
+// The put that a commit or abort names, if this client has the grant.
+OwnerCore::Put* OwnerCore::granted(Caller caller, const Command& command, uint32_t& slot) {
+  slot = shm::slotOfRef(command.slotRef);
+  if (slot >= directory_.slotCount() || directory_.ref(slot) != command.slotRef) return nullptr;
+  const auto put = puts_.find(slot);
+  if (put == puts_.end() || put->second.client != caller.client || directory_.state(slot) != shm::SlotState::granted) return nullptr;
+  return &put->second;
+}
+
+void OwnerCore::commit(Caller caller, const Command& command, Time now) {
+  uint32_t slot = 0;
+  const Put* put = granted(caller, command, slot);
+  if (!put) {
+    answerCode(caller, Code::invalidArgument, "no such grant");
+    return;
+  }
+  if (!put->orphan && serving(now)) return submit(slot, caller, command.kind);
+  const std::string key(directory_.key(slot));
+  const bool orphan = put->orphan;
+  giveUpPut(slot, true);
+  ++counters_.putsFailed;
+  answerCode(caller, orphan ? Code::termChanged : Code::unavailable, orphan ? "the put is given up" : "no serving lease: the put is given up");
+  close(key, now);
+}
+
+void OwnerCore::abort(Caller caller, const Command& command, Time now) {
+  uint32_t slot = 0;
+  if (!granted(caller, command, slot)) {
+    answerCode(caller, Code::invalidArgument, "no such grant");
+    return;
+  }
+  const std::string key(directory_.key(slot));
+  giveUpPut(slot, true);
+  answerCode(caller, Code::ok);
+  close(key, now);
+}
+
+void OwnerCore::release(Caller caller, const Command& command, Time now) {
+  const auto hold = holds_.find({command.slotRef, caller.client});
+  if (hold == holds_.end()) {
+    answerCode(caller, Code::invalidArgument, "no such hold");
+    return;
+  }
+  if (--hold->second == 0) holds_.erase(hold);
+  nextRetiredScan_ = now;
+  answerCode(caller, Code::ok);
+}
+
+}  // namespace fluxon::owner

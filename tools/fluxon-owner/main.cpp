@@ -1,0 +1,66 @@
+// fluxon-owner: wiring. See fluxon-owner(8).
+#include <grp.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/log.h"
+#include "base/size.h"
+#include "node_files.h"
+#include "options.h"
+#include "rpc/daemon.h"
+#include "service.h"
+
+namespace fluxon::owner {
+namespace {
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "fluxon-owner: %s\n", error.message().c_str());
+  return sysexit(error.code);
+}
+
+int run(const Options& options) {
+  const Config& config = options.config;
+  rpc::Daemon daemon;
+  log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
+
+  int group = -1;
+  if (!config.common.shmGroup.empty()) {
+    const ::group* found = ::getgrnam(config.common.shmGroup.c_str());
+    if (!found) return fail({Code::badConfig, "common.shm_group: no group '" + config.common.shmGroup + "'"});
+    group = static_cast<int>(found->gr_gid);
+  }
+  Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
+  if (!paths) return fail(paths.error());
+  Result<std::unique_ptr<NodeFiles>> files = NodeFiles::create(*paths, options.node, config.owner, group, newIncarnation());
+  if (!files) return fail(files.error());
+  log::info("segment " + formatSize(config.owner.segmentBytes) + ", directory for " + std::to_string(config.owner.maxKeys) + " keys: " +
+            formatSize((*files)->fileBytes() - config.owner.segmentBytes) + ", " + (*files)->paths().nodeDir(options.node));
+
+  Service service(daemon, **files, config);
+  rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
+  Result<std::string> address = http.listen(config.owner.http).wait(daemon.waitScope());
+  if (!address) return fail(address.error());
+  service.setHttp(*address);
+  if (Error error = service.start(); !error.ok()) return fail(error);
+
+  const auto announce = [&] {
+    log::info("ready: node " + options.node + ", http " + (address->empty() ? "off" : *address));
+    rpc::announceReady(options.readyFd, "node " + options.node + ", http " + (address->empty() ? "off" : *address));
+  };
+  kj::Promise<void> announced = service.ready().then(announce).eagerlyEvaluate(nullptr);
+  daemon.stopped().wait(daemon.waitScope());
+  rpc::announceStopping();
+  service.stop().wait(daemon.waitScope());
+  return 0;
+}
+
+}  // namespace
+}  // namespace fluxon::owner
+
+int main(int argc, char** argv) {
+  int status = 0;
+  const auto options = fluxon::owner::parseOptions(argc, argv, status);
+  if (!options) return status;
+  return fluxon::owner::run(*options);
+}

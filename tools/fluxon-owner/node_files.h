@@ -1,0 +1,55 @@
+// NodeFiles: the files of one node in shared memory, made anew by each life of its owner: lock, segment, directory, keys.
+// Leftovers of an earlier life are safe to replace once the lock is ours: its lease is set to 0 in the old directory first, so
+// that clients that still map it serve nothing more, and every replacement is a new inode, so that they keep what they hold.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/config.h"
+#include "base/result.h"
+#include "shm/directory_writer.h"
+#include "shm/mapped_file.h"
+#include "shm/paths.h"
+#include "shm/segment_format.h"
+
+namespace fluxon::owner {
+
+class NodeFiles {
+ public:
+  // Blocks while space is reserved. `group`: gid that may read, or -1.
+  static Result<std::unique_ptr<NodeFiles>> create(const shm::Paths&, const std::string& node, const Config::Owner&, int group, Incarnation);
+  // Ends the serving lease and removes the files; clients that map them keep what they hold.
+  ~NodeFiles();
+
+  const shm::Paths& paths() const { return paths_; }
+  const std::string& node() const { return node_; }
+  int group() const { return group_; }
+  std::string file(const std::string& name) const { return paths_.file(node_, name); }
+
+  shm::DirectoryHeader& header() { return *memory_.header; }
+  shm::SegmentHeader& segmentHeader() { return *reinterpret_cast<shm::SegmentHeader*>(segmentMap_.data()); }
+  shm::DirectoryWriter& directory() { return *directory_; }
+  char* segment() { return segmentMap_.data() + shm::kSegmentDataOffset; }
+  uint64_t segmentBytes() const { return shape_.segmentBytes; }
+  uint64_t fileBytes() const { return segmentMap_.bytes() + directoryMap_.bytes() + keysMap_.bytes(); }
+
+  // Touches pages of the segment from `at` on; returns how far it got. Blocks for some ms.
+  uint64_t populateStep(uint64_t at);
+
+ private:
+  NodeFiles(shm::Paths paths, std::string node, int group) : paths_(std::move(paths)), node_(std::move(node)), group_(group) {}
+  Error makeFiles(const Config::Owner&, Incarnation);
+  void clearLeftovers();
+
+  shm::Paths paths_;
+  std::string node_;
+  int group_;
+  shm::LockFile lock_;
+  shm::MappedFile segmentMap_, directoryMap_, keysMap_;
+  shm::DirectoryWriter::Shape shape_;
+  shm::DirectoryWriter::Memory memory_{};
+  std::unique_ptr<shm::DirectoryWriter> directory_;
+};
+
+}  // namespace fluxon::owner

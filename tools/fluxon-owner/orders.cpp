@@ -1,0 +1,117 @@
+// OwnerCore: orders of the master, and scans.
+#include "base/check.h"
+#include "base/hash.h"
+#include "owner_core.h"
+
+namespace fluxon::owner {
+
+void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
+  switch (message.kind) {
+    case rpc::CommandKind::reply: reply(message.reply, now); break;
+    case rpc::CommandKind::invalidate: invalidate(message); break;
+    case rpc::CommandKind::reclaim: reclaim(message); break;
+  }
+  flush(now);
+}
+
+void OwnerCore::invalidate(const rpc::MasterMessage& message) {
+  for (const rpc::Version& item : message.items) {
+    const auto control = controls_.find(item.key);
+    if (control != controls_.end() && control->second.bound < item.putId) control->second.bound = item.putId;
+    directory_.forEach(item.key, keyHash(item.key), [&](uint32_t slot) {
+      const shm::SlotState state = directory_.state(slot);
+      if (state != shm::SlotState::committed && state != shm::SlotState::reclaiming) return;
+      if (directory_.putId(slot) >= item.putId) return;
+      directory_.retire(slot);
+      retired_.push_back(slot);
+      ++counters_.invalidated;
+    });
+  }
+  rpc::Request done;
+  done.kind = rpc::RequestKind::invalidateDone;
+  done.command = message.command;
+  request(std::move(done), {}, shm::CommandKind{});
+  nextRetiredScan_ = Time{0};
+}
+
+void OwnerCore::reclaim(const rpc::MasterMessage& message) {
+  for (const auto& [id, scan] : scans_) {
+    if (scan.order == message.command) return;  // came twice: the first one answers
+  }
+  Scan scan;
+  scan.order = message.command;
+  scan.results.assign(message.items.size(), rpc::ReclaimResult::gone);
+  for (size_t i = 0; i < message.items.size(); ++i) {
+    const rpc::Version& item = message.items[i];
+    directory_.forEach(item.key, keyHash(item.key), [&](uint32_t slot) {
+      if (directory_.offset(slot) != item.offset) return;
+      const shm::SlotState state = directory_.state(slot);
+      if (state == shm::SlotState::pending) scan.results[i] = rpc::ReclaimResult::busy;
+      if (state != shm::SlotState::committed || directory_.putId(slot) != item.putId) return;
+      const uint64_t ref = directory_.ref(slot);
+      const auto hold = holds_.lower_bound({ref, ClientId()});
+      if (hold != holds_.end() && hold->first.first == ref) {
+        scan.results[i] = rpc::ReclaimResult::busy;
+        return;
+      }
+      directory_.beginReclaim(slot);
+      scan.refs.push_back(ref);
+      scan.items.push_back(i);
+      scan.keys.push_back(item.key);
+    });
+  }
+  startScan(std::move(scan));
+}
+
+void OwnerCore::startScan(Scan scan) {
+  const uint64_t id = nextScan_++;
+  ++counters_.scans;
+  std::vector<uint64_t> refs = scan.refs;
+  scans_.emplace(id, std::move(scan));
+  host_.scan(id, std::move(refs));
+}
+
+void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
+  const auto found = scans_.find(id);
+  if (found == scans_.end()) return;  // of before a drop
+  Scan scan = std::move(found->second);
+  scans_.erase(found);
+  FLUXON_CHECK(held.size() == scan.refs.size(), "a scan answered another number of slots");
+  if (!scan.order) {
+    retiredScanning_ = false;
+    std::unordered_map<uint64_t, bool> byRef;
+    for (size_t i = 0; i < scan.refs.size(); ++i) byRef.emplace(scan.refs[i], held[i]);
+    std::erase_if(retired_, [&](uint32_t slot) {
+      const uint64_t ref = directory_.ref(slot);
+      const auto scannedSlot = byRef.find(ref);
+      if (scannedSlot == byRef.end() || scannedSlot->second) return false;
+      const auto hold = holds_.lower_bound({ref, ClientId()});
+      if (hold != holds_.end() && hold->first.first == ref) return false;
+      freeSlot(slot);
+      return true;
+    });
+  } else {
+    for (size_t i = 0; i < scan.refs.size(); ++i) {
+      const uint32_t slot = shm::slotOfRef(scan.refs[i]);
+      if (directory_.ref(slot) != scan.refs[i] || directory_.state(slot) != shm::SlotState::reclaiming) continue;  // invalidated meanwhile
+      if (held[i]) {
+        directory_.keep(slot);
+        scan.results[scan.items[i]] = rpc::ReclaimResult::busy;
+        ++counters_.reclaimBusy;
+      } else {
+        directory_.release(slot);
+        scan.results[scan.items[i]] = rpc::ReclaimResult::ok;
+        ++counters_.reclaimed;
+      }
+    }
+    rpc::Request done;
+    done.kind = rpc::RequestKind::reclaimDone;
+    done.command = scan.order;
+    done.results = std::move(scan.results);
+    request(std::move(done), {}, shm::CommandKind{});
+  }
+  for (const std::string& key : scan.keys) wake(key, now);
+  flush(now);
+}
+
+}  // namespace fluxon::owner

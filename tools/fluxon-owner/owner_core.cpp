@@ -1,0 +1,257 @@
+#include "owner_core.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+namespace fluxon::owner {
+namespace {
+
+constexpr Duration kRescanUrgent = milliseconds(5);  // somebody waits for space
+constexpr Duration kRescan = seconds(1);
+constexpr Duration kReserveIdle = seconds(10);
+constexpr size_t kBeatsUnanswered = 4;
+
+}  // namespace
+
+OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* segment, uint64_t segmentBytes, Host& host)
+    : settings_(std::move(settings)), directory_(directory), segment_(segment), host_(host), reserve_(segmentBytes / 32) {}
+
+void OwnerCore::drop(Time now) {
+  ++counters_.rejoins;
+  listening_ = false;
+  fenced_ = false;
+  directory_.setLease(0);
+  directory_.setServing(Incarnation());
+  failPending();
+  pending_.clear();
+  beats_.clear();
+  reserve_.forget();
+  releases_.clear();
+  dropped_.clear();
+  scans_.clear();
+  retiredScanning_ = false;
+  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
+    switch (directory_.state(slot)) {
+      case shm::SlotState::free: case shm::SlotState::retired: break;
+      case shm::SlotState::granted: puts_.at(slot).orphan = true; break;
+      case shm::SlotState::pending:
+        puts_.erase(slot);
+        directory_.release(slot);
+        break;
+      case shm::SlotState::committed: case shm::SlotState::reclaiming:
+        directory_.retire(slot);
+        retired_.push_back(slot);
+        break;
+    }
+  }
+  std::unordered_map<std::string, Control> controls = std::move(controls_);
+  controls_.clear();
+  for (auto& [key, control] : controls) {
+    for (const Waiting& waiting : control.waiting) answerCode(waiting.caller, Code::unavailable, "the owner joins again");
+  }
+  for (const auto& [slot, put] : puts_) open(std::string(directory_.key(slot)));
+  scanRetired(now);
+}
+
+std::vector<Extent> OwnerCore::occupied() {
+  // From here on, what becomes free is news to the master.
+  releases_.clear();
+  std::vector<Extent> extents;
+  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
+    if (directory_.state(slot) == shm::SlotState::free) continue;
+    extents.push_back({directory_.offset(slot), extentBytes(directory_.payloadBytes(slot))});
+  }
+  return extents;
+}
+
+void OwnerCore::joined(Incarnation incarnation, Duration lease, Time sent, Time now) {
+  FLUXON_CHECK(pending_.empty(), "requests of another incarnation");
+  lease_ = lease;
+  nextId_ = 1;
+  listening_ = true;
+  directory_.setServing(incarnation);
+  directory_.setLease((sent + lease).ns);
+  lapsed_ = false;
+  flush(now);
+}
+
+void OwnerCore::reconnected(Duration lease, Time sent) {
+  lease_ = lease;
+  listening_ = true;
+  if ((sent + lease).ns > directory_.leaseUntilNs()) directory_.setLease((sent + lease).ns);
+  lapsed_ = false;
+  for (const auto& [id, pending] : pending_) host_.send(pending.request);
+}
+
+OwnerCore::Pending& OwnerCore::request(rpc::Request request, Caller caller, shm::CommandKind command) {
+  request.id = OperationId(nextId_++);
+  Pending& pending = pending_[request.id];
+  pending.request = std::move(request);
+  pending.caller = caller;
+  pending.command = command;
+  host_.send(pending.request);
+  return pending;
+}
+
+void OwnerCore::open(const std::string& key) { ++controls_[key].open; }
+
+void OwnerCore::close(const std::string& key, Time now) {
+  const auto it = controls_.find(key);
+  FLUXON_CHECK(it != controls_.end() && it->second.open > 0, "control of a key closed twice");
+  --it->second.open;
+  wake(key, now);
+}
+
+// Gets that waited for a put or a reclaim of the key run again; they may wait again.
+void OwnerCore::wake(const std::string& key, Time now) {
+  const auto it = controls_.find(key);
+  if (it == controls_.end()) return;
+  std::deque<Waiting> waiting = std::move(it->second.waiting);
+  it->second.waiting.clear();
+  if (it->second.open == 0) controls_.erase(it);
+  for (Waiting& next : waiting) get(next.caller, std::move(next.command), now);
+}
+
+void OwnerCore::retireOlder(std::string_view key, uint64_t hash, uint32_t except) {
+  directory_.forEach(key, hash, [&](uint32_t slot) {
+    const shm::SlotState state = directory_.state(slot);
+    if (slot == except || (state != shm::SlotState::committed && state != shm::SlotState::reclaiming)) return;
+    directory_.retire(slot);
+    retired_.push_back(slot);
+    nextRetiredScan_ = Time{0};
+  });
+}
+
+// granted → pending: the bytes are there; the master decides.
+void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
+  const Put& put = puts_.at(slot);
+  directory_.submit(slot);
+  // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing.
+  if (!(put.flags & shm::kRejectIfExists)) retireOlder(directory_.key(slot), directory_.hash(slot), slot);
+  rpc::Request request;
+  if (put.operation) {
+    request.kind = rpc::RequestKind::putDone;
+    request.put = put.operation;
+  } else {
+    request.kind = rpc::RequestKind::putReserved;
+    request.key = directory_.key(slot);
+    request.bytes = directory_.payloadBytes(slot);
+    request.offset = directory_.offset(slot);
+    request.flags = put.flags;
+    request.lease = put.lease;
+  }
+  this->request(std::move(request), caller, command).slot = slot;
+}
+
+void OwnerCore::freeSlot(uint32_t slot) {
+  releases_.push_back(directory_.offset(slot));
+  directory_.release(slot);
+}
+
+// A put that has not been submitted ends. Its writer is done with the extent.
+void OwnerCore::giveUpPut(uint32_t slot, bool tellMaster) {
+  const Put put = puts_.at(slot);
+  puts_.erase(slot);
+  if (put.operation && tellMaster && !put.orphan) {
+    rpc::Request abort;
+    abort.kind = rpc::RequestKind::putAbort;
+    abort.put = put.operation;
+    request(std::move(abort), {}, shm::CommandKind::abort);
+  }
+  if (!put.operation && !put.orphan) {
+    reserve_.give(extentBytes(directory_.payloadBytes(slot)), directory_.offset(slot));
+    directory_.release(slot);
+  } else {
+    freeSlot(slot);
+  }
+}
+
+void OwnerCore::clientGone(ClientId client, Time now) {
+  std::vector<uint32_t> slots;
+  for (const auto& [slot, put] : puts_) {
+    if (put.client == client && directory_.state(slot) == shm::SlotState::granted) slots.push_back(slot);
+  }
+  for (const uint32_t slot : slots) {
+    const std::string key(directory_.key(slot));
+    giveUpPut(slot, true);
+    close(key, now);
+  }
+  std::erase_if(holds_, [&](const auto& hold) { return hold.first.second == client; });
+  for (auto& [key, control] : controls_) {
+    std::erase_if(control.waiting, [&](const Waiting& waiting) { return waiting.caller.client == client; });
+  }
+  nextRetiredScan_ = now;  // its hazards are gone
+  flush(now);
+}
+
+void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
+  // A master that does not answer gets no pile of heartbeats.
+  if (!listening_ || beats_.size() >= kBeatsUnanswered) return;
+  rpc::Request beat;
+  beat.kind = rpc::RequestKind::heartbeat;
+  for (const uint32_t slot : touched) {
+    if (slot < directory_.slotCount() && directory_.state(slot) == shm::SlotState::committed) beat.offsets.push_back(directory_.offset(slot));
+  }
+  beats_[request(std::move(beat), {}, shm::CommandKind{}).request.id] = now;
+  const std::vector<uint64_t> idle = reserve_.idleSince(Time{now.ns - kReserveIdle.ns});
+  releases_.insert(releases_.end(), idle.begin(), idle.end());
+  flush(now);
+}
+
+void OwnerCore::tick(Time now) {
+  if (!lapsed_ && !serving(now)) {
+    lapsed_ = true;
+    failPending();
+  }
+  if (now >= nextRetiredScan_) scanRetired(now);
+  flush(now);
+}
+
+Time OwnerCore::nextWake() const {
+  Time next = Time::never();
+  if (!retired_.empty() && !retiredScanning_) next = nextRetiredScan_;
+  if (!lapsed_) next = std::min(next, Time{directory_.leaseUntilNs()});
+  return next;
+}
+
+// What has piled up during one call goes to the master together.
+void OwnerCore::flush(Time now) {
+  if (!listening_) return;
+  if (!dropped_.empty()) {
+    rpc::Request drop;
+    drop.kind = rpc::RequestKind::dropped;
+    drop.items = std::move(dropped_);
+    dropped_.clear();
+    request(std::move(drop), {}, shm::CommandKind{});
+  }
+  if (!releases_.empty()) {
+    rpc::Request release;
+    release.kind = rpc::RequestKind::release;
+    release.offsets = std::move(releases_);
+    releases_.clear();
+    request(std::move(release), {}, shm::CommandKind{});
+  }
+  for (const Reserve::Want& want : reserve_.refill()) {
+    rpc::Request ask;
+    ask.kind = rpc::RequestKind::reserve;
+    ask.bytes = want.extentBytes;
+    ask.count = want.count;
+    request(std::move(ask), {}, shm::CommandKind{});
+  }
+  if (!retired_.empty() && !retiredScanning_ && nextRetiredScan_ <= now) scanRetired(now);
+}
+
+void OwnerCore::scanRetired(Time now) {
+  if (retired_.empty() || retiredScanning_) return;
+  bool waitingForSpace = false;
+  for (const auto& [id, pending] : pending_) waitingForSpace |= pending.request.kind == rpc::RequestKind::putStart;
+  nextRetiredScan_ = now + (waitingForSpace ? kRescanUrgent : kRescan);
+  Scan scan;
+  for (const uint32_t slot : retired_) scan.refs.push_back(directory_.ref(slot));
+  retiredScanning_ = true;
+  startScan(std::move(scan));
+}
+
+}  // namespace fluxon::owner

@@ -1,0 +1,163 @@
+// OwnerCore: answers of the master.
+#include <cstring>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "owner_core.h"
+
+namespace fluxon::owner {
+
+void OwnerCore::reply(const rpc::Reply& reply, Time now) {
+  const auto found = pending_.find(reply.id);
+  if (found == pending_.end()) return;  // answered already: a repetition
+  Pending pending = std::move(found->second);
+  pending_.erase(found);
+  if (reply.code == Code::fenced) fenced_ = true;
+  replied(pending, reply, now);
+}
+
+void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
+  using Kind = rpc::RequestKind;
+  switch (pending.request.kind) {
+    case Kind::heartbeat: {
+      const auto beat = beats_.find(reply.id);
+      if (beat == beats_.end()) return;
+      const Time until = beat->second + lease_;
+      beats_.erase(beat);
+      if (reply.code == Code::ok && until.ns > directory_.leaseUntilNs()) directory_.setLease(until.ns);
+      lapsed_ = !serving(now);
+      return;
+    }
+    case Kind::putStart: return putStarted(pending, reply, now);
+    case Kind::putDone: case Kind::putReserved: return putEnded(pending, reply, now);
+    case Kind::getStart: return gotRoute(pending, reply, now);
+    case Kind::reserve: return reserve_.answered(pending.request.bytes, reply.offsets);
+    case Kind::stat: case Kind::remove: case Kind::countPrefix: case Kind::list:
+    case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: break;
+    case Kind::putAbort: case Kind::release: case Kind::dropped: case Kind::invalidateDone: case Kind::reclaimDone:
+      if (reply.code != Code::ok && reply.code != Code::fenced) ++counters_.refused;
+      return;
+  }
+  if (pending.given) return;
+  Answer answer;
+  answer.code = reply.code;
+  answer.putId = reply.putId;
+  answer.valueBytes = pending.request.kind == Kind::countPrefix ? reply.count : reply.bytes;
+  answer.lease = reply.lease;
+  answer.payload = reply.detail;
+  for (const std::string& node : reply.nodes) answer.payload += node + "\n";
+  if (pending.request.kind == Kind::list) {
+    // As many entries as the payload area takes; the client asks on from the last one.
+    for (const rpc::ListedKey& entry : reply.entries) {
+      const size_t size = sizeof(shm::ListEntry) + (entry.key.size() + 7) / 8 * 8;
+      if (answer.payload.size() + size > shm::kPayloadBytes) break;
+      const shm::ListEntry head{static_cast<uint32_t>(entry.key.size()), 0, entry.bytes, entry.putId.value};
+      answer.payload.append(reinterpret_cast<const char*>(&head), sizeof head);
+      answer.payload.append(entry.key).append(size - sizeof head - entry.key.size(), '\0');
+    }
+  }
+  host_.answer(pending.caller, std::move(answer));
+}
+
+void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) {
+  const rpc::Request& asked = pending.request;
+  if (reply.code != Code::ok) {
+    ++counters_.putsFailed;
+    if (!pending.given) answerCode(pending.caller, reply.code, reply.detail);
+    return close(asked.key, now);
+  }
+  const bool isInline = pending.command == shm::CommandKind::putInline;
+  const std::optional<uint32_t> slot = directory_.grant(asked.key, keyHash(asked.key), reply.offset, asked.bytes,
+                                                        isInline ? 0 : pending.caller.client.value, asked.id);
+  if (!slot) {
+    ++counters_.directoryFull;
+    rpc::Request abort;
+    abort.kind = rpc::RequestKind::putAbort;
+    abort.put = asked.id;
+    request(std::move(abort), {}, shm::CommandKind::abort);
+    releases_.push_back(reply.offset);
+    if (!pending.given) answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
+    return close(asked.key, now);
+  }
+  puts_[*slot] = Put{isInline ? ClientId() : pending.caller.client, asked.id, reply.putId, asked.flags, asked.lease, false};
+  if (isInline && !pending.given) {
+    std::memcpy(segment_ + reply.offset, pending.value.data(), pending.value.size());
+    return submit(*slot, pending.caller, pending.command);
+  }
+  Answer answer;
+  answer.slotRef = directory_.ref(*slot);
+  answer.putId = reply.putId;
+  answer.offset = reply.offset;
+  answer.valueBytes = asked.bytes;
+  if (pending.given || !host_.answer(pending.caller, std::move(answer))) {
+    giveUpPut(*slot, true);
+    close(asked.key, now);
+  }
+}
+
+void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
+  const uint32_t slot = pending.slot;
+  FLUXON_CHECK(puts_.count(slot) && directory_.state(slot) == shm::SlotState::pending, "answer to a put that is not pending");
+  const std::string key(directory_.key(slot));
+  puts_.erase(slot);
+  Code code = reply.code;
+  const bool published = code == Code::ok && reply.published;
+  const bool current = controls_.at(key).bound <= reply.putId;
+  if (published && current && serving(now)) {
+    retireOlder(key, directory_.hash(slot), slot);
+    counters_.putBytes += directory_.payloadBytes(slot);
+    directory_.commit(slot, reply.putId);
+  } else {
+    if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
+    if (published && current) code = Code::outcomeUnknown;  // our lease has run out: others may not wait for us any more
+    if (code != Code::ok) ++counters_.putsFailed;
+    freeSlot(slot);
+  }
+  if (!pending.given) {
+    Answer answer;
+    answer.code = code;
+    answer.putId = reply.putId;
+    answer.payload = reply.detail;
+    host_.answer(pending.caller, std::move(answer));
+  }
+  close(key, now);
+}
+
+void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
+  const std::string key = pending.request.key;
+  if (pending.given) {
+  } else if (answerLocal(pending.caller, pending.asked)) {
+  } else if (mustWait(pending.asked)) {
+    controls_[key].waiting.push_back({pending.caller, std::move(pending.asked)});
+    --controls_.at(key).open;
+    return;
+  } else if (reply.code != Code::ok || reply.node == settings_.node) {
+    // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
+    if (reply.code == Code::ok || reply.code == Code::miss) ++counters_.ringMisses;
+    answerCode(pending.caller, reply.code == Code::ok ? Code::miss : reply.code, reply.detail);
+  } else {
+    Answer answer;
+    answer.node = reply.node;
+    answer.putId = reply.putId;
+    answer.valueBytes = reply.bytes;
+    host_.answer(pending.caller, std::move(answer));
+  }
+  close(key, now);
+}
+
+// The serving lease has run out, or the term is over: callers are answered; effects are undone when the replies come.
+void OwnerCore::failPending() {
+  for (auto& [id, pending] : pending_) {
+    if (!pending.caller.client || pending.given) continue;
+    pending.given = true;
+    switch (pending.request.kind) {
+      case rpc::RequestKind::putDone: case rpc::RequestKind::putReserved: case rpc::RequestKind::remove:
+      case rpc::RequestKind::leaseGrant: case rpc::RequestKind::leaseKeepAlive: case rpc::RequestKind::leaseRevoke:
+        answerCode(pending.caller, Code::outcomeUnknown, "the master does not answer");
+        break;
+      default: answerCode(pending.caller, Code::unavailable, "the master does not answer"); break;
+    }
+  }
+}
+
+}  // namespace fluxon::owner

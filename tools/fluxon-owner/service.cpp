@@ -1,0 +1,168 @@
+#include "service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "rpc/metrics.h"
+#include "shm/hazard_scan.h"
+
+namespace fluxon::owner {
+namespace {
+
+std::string bootId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+rpc::Registration registrationOf(NodeFiles& files, const Config& config) {
+  rpc::Registration registration;
+  registration.node = files.node();
+  registration.hostId = bootId();
+  registration.pid = static_cast<uint64_t>(::getpid());
+  registration.segmentBytes = files.segmentBytes();
+  registration.maxKeys = config.owner.maxKeys;
+  return registration;
+}
+
+}  // namespace
+
+Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config)
+    : daemon_(daemon),
+      files_(files),
+      heartbeat_(config.master.lease / 5),
+      populating_(config.owner.populate),
+      populatePages_(config.owner.populate),
+      core_({files.node()}, files.directory(), files.segment(), files.segmentBytes(), *this),
+      clients_(daemon, files, config.owner.maxClients,
+               {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
+                [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); }}),
+      link_(daemon, {files.paths().masterSocket(), files.paths().cluster, registrationOf(files, config)}, core_, files.header(), [this] { run(); }),
+      tasks_(*this) {}
+Service::~Service() noexcept = default;
+
+Error Service::start() {
+  if (Error error = clients_.listen(); !error.ok()) return error;
+  link_.start();
+  tasks_.add(beat());
+  if (populatePages_) tasks_.add(populate(0));
+  run();
+  return {};
+}
+
+kj::Promise<void> Service::stop() {
+  clients_.stop();
+  core_.drop(bootTime());
+  return link_.leave();
+}
+
+kj::Promise<void> Service::beat() {
+  core_.heartbeat(clients_.takeTouches(), bootTime());
+  run();
+  return daemon_.timer().afterDelay(heartbeat_.ns * kj::NANOSECONDS).then([this] { return beat(); });
+}
+
+kj::Promise<void> Service::populate(uint64_t at) {
+  auto reached = std::make_shared<uint64_t>(at);
+  return daemon_.uv().work([this, at, reached] { *reached = files_.populateStep(at); }).then([this, reached]() -> kj::Promise<void> {
+    populating_ = *reached < files_.segmentBytes();
+    if (populating_) return populate(*reached);
+    log::info("segment populated");
+    return kj::READY_NOW;
+  });
+}
+
+void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
+  struct Job {
+    std::vector<std::shared_ptr<shm::MappedFile>> files;
+    std::vector<uint64_t> refs;
+    std::vector<bool> held;
+  };
+  auto job = std::make_shared<Job>(Job{clients_.files(), std::move(refs), {}});
+  tasks_.add(daemon_.uv().work([job] {
+    std::vector<const shm::ClientFile*> clients;
+    for (const auto& file : job->files) clients.push_back(reinterpret_cast<const shm::ClientFile*>(file->data()));
+    job->held = shm::scanHazards(clients, job->refs);
+  }).then([this, scan, job] {
+    core_.scanned(scan, job->held, bootTime());
+    run();
+  }));
+}
+
+// After anything that may have changed the core: arms its next wake-up.
+void Service::run() {
+  link_.check();
+  const Time next = core_.nextWake();
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  if (rescheduled_.get() != nullptr) rescheduled_->fulfill();
+  rescheduled_ = kj::mv(paf.fulfiller);
+  if (next == Time::never()) return;
+  tasks_.add(daemon_.at(next).then([] { return true; }).exclusiveJoin(paf.promise.then([] { return false; })).then([this](bool due) {
+    if (!due) return;
+    core_.tick(bootTime());
+    run();
+  }));
+}
+
+void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: ") + error.getDescription().cStr()); }
+
+std::string Service::health(bool& healthy) const {
+  healthy = core_.serving(bootTime());
+  const uint64_t populated = populatePages_ ? files_.segmentHeader().populatedBytes.load(std::memory_order_relaxed) : 0;
+  return "{\"process\":\"fluxon-owner\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"node\":" + jsonString(files_.node()) +
+         ",\"joined\":" + (link_.joined() ? "true" : "false") + ",\"term\":" + std::to_string(link_.term()) +
+         ",\"lease_left_ms\":" + std::to_string(std::max<int64_t>(0, (Time{files_.directory().leaseUntilNs()} - bootTime()).ms())) +
+         ",\"segment_bytes\":" + std::to_string(files_.segmentBytes()) + ",\"populated_bytes\":" + std::to_string(populated) +
+         ",\"clients\":" + std::to_string(clients_.count()) + ",\"error\":" + jsonString(link_.lastError()) + "}";
+}
+
+std::string Service::metrics() const {
+  rpc::MetricsPage page;
+  const auto gauge = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value)); };
+  const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
+  gauge("fluxon_owner_serving", "1 while the serving lease holds.", core_.serving(bootTime()));
+  gauge("fluxon_owner_segment_capacity_bytes", "Capacity of the segment.", files_.segmentBytes());
+  gauge("fluxon_owner_clients", "Clients attached.", clients_.count());
+  counter("fluxon_owner_clients_refused_total", "Attach requests and commands that did not hold together.", clients_.refused());
+  static constexpr const char* kStates[] = {"free", "granted", "pending", "committed", "reclaiming", "retired"};
+  for (uint32_t i = 0; i < shm::kSlotStates; ++i) {
+    page.gauge("fluxon_owner_directory_slots", "Slots of the directory by state.",
+               static_cast<double>(files_.directory().count(static_cast<shm::SlotState>(i))), {{"state", kStates[i]}});
+  }
+  gauge("fluxon_owner_directory_overflow_slots", "Overflow slots in use: values found through the ring only.", files_.directory().overflowUsed());
+  gauge("fluxon_owner_grants", "Puts whose extent is being filled or decided.", core_.grants());
+  gauge("fluxon_owner_ring_holds", "Holders that the owner accounts for.", core_.ringHolds());
+  gauge("fluxon_owner_requests_pending", "Requests to the master without an answer.", core_.requestsPending());
+  gauge("fluxon_owner_reserve_bytes", "Extents at hand ahead of puts.", core_.reserveBytes());
+  const OwnerCounters& c = core_.counters();
+  counter("fluxon_owner_ring_gets_total", "Gets that came through the ring.", c.ringGets);
+  counter("fluxon_owner_ring_misses_total", "Gets that came through the ring and found nothing.", c.ringMisses);
+  counter("fluxon_owner_puts_total", "Puts begun.", c.puts);
+  counter("fluxon_owner_puts_inline_total", "Puts whose value came with the command.", c.putsInline);
+  counter("fluxon_owner_puts_reserved_total", "Puts served from the reserve.", c.putsFromReserve);
+  counter("fluxon_owner_puts_failed_total", "Puts that were refused or given up.", c.putsFailed);
+  counter("fluxon_owner_put_bytes_total", "Payload bytes of committed puts.", c.putBytes);
+  counter("fluxon_owner_removes_total", "Deletes.", c.removes);
+  counter("fluxon_owner_invalidated_total", "Replicas retired because another owner or a delete replaced them.", c.invalidated);
+  counter("fluxon_owner_reclaimed_total", "Replicas given up to eviction.", c.reclaimed);
+  counter("fluxon_owner_reclaim_busy_total", "Victims that were being read and stayed.", c.reclaimBusy);
+  counter("fluxon_owner_rejoins_total", "Times the content was dropped to join a term anew.", c.rejoins);
+  counter("fluxon_owner_scans_total", "Scans of hazard words.", c.scans);
+  counter("fluxon_owner_directory_full_total", "Puts refused because the directory was full.", c.directoryFull);
+  counter("fluxon_owner_requests_refused_total", "Reports that the master did not accept.", c.refused);
+  const ClientTotals totals = clients_.totals();
+#define FLUXON_SHOW(name, text) page.counter("fluxon_owner_client_events_total", "Counted by clients in their files, living and dead.", static_cast<double>(totals.name), {{"event", #name}});
+  FLUXON_CLIENT_COUNTERS(FLUXON_SHOW)
+#undef FLUXON_SHOW
+  std::vector<double> bounds;
+  for (uint32_t i = 0; i + 1 < shm::kLatencyBuckets; ++i) bounds.push_back(static_cast<double>(uint64_t{32} << i) * 1e-9);
+  page.histogram("fluxon_owner_local_get_seconds", "Latency of gets without a message, one in 64.", bounds,
+                 std::vector<uint64_t>(std::begin(totals.latency), std::end(totals.latency)), static_cast<double>(totals.latencySumNs) * 1e-9);
+  return page.text();
+}
+
+}  // namespace fluxon::owner
