@@ -31,6 +31,13 @@ class HazardTable {
     bool valid() const { return index != UINT32_MAX; }
   };
 
+  // A slot's word lies within kWindow words from its home, around the end of the shard.
+  static constexpr uint32_t kWindow = 8;
+  static constexpr uint32_t homeOf(uint64_t slotRef) {
+    static_assert(kHazardsPerShard == 512, "home takes the top 9 bits");
+    return static_cast<uint32_t>((slotRef * 0x9E3779B97F4A7C15ull) >> 55);
+  }
+
   explicit HazardTable(HazardShard* shards) : shards_(shards) {}
   HazardTable(const HazardTable&) = delete;
   HazardTable& operator=(const HazardTable&) = delete;
@@ -65,8 +72,6 @@ class HazardTable {
   }
 
  private:
-  static constexpr uint32_t kWindow = 8;
-
   struct Locked {
     explicit Locked(std::atomic<bool>& busy) : busy_(busy) {
       while (busy_.exchange(true, std::memory_order_acquire)) {
@@ -86,8 +91,7 @@ class HazardTable {
   Ref holdIn(uint32_t shard, uint64_t slotRef) {
     HazardShard& shared = shards_[shard];
     Side& side = sides_[shard];
-    const uint32_t home = static_cast<uint32_t>((slotRef * 0x9E3779B97F4A7C15ull) >> 55);
-    static_assert(kHazardsPerShard == 512, "home takes the top 9 bits");
+    const uint32_t home = homeOf(slotRef);
     Locked lock(side.busy);
     uint32_t free = UINT32_MAX;
     for (uint32_t i = 0; i < kWindow; ++i) {
