@@ -13,6 +13,7 @@
 #include <toml++/toml.h>
 
 #include "base/ids.h"
+#include "base/json.h"
 #include "base/size.h"
 
 namespace fluxon {
@@ -232,13 +233,28 @@ std::string Config::show() const {
   toml::array nodes;
   for (const std::string& node : up.nodes) nodes.push_back(node);
   std::ostringstream out;
-  out << "[common]\ncluster = \"" << common.cluster << "\"\nshm_root = \"" << common.shmRoot << "\"\nshm_group = \"" << common.shmGroup
-      << "\"\nlog_level = \"" << common.logLevel << "\"\n\n[master]\nstate_dir = \"" << master.stateDir << "\"\nhttp = \""
-      << toString(master.http) << "\"\nlease_ms = " << master.lease.ms() << "\nput_wait_ms = " << master.putWait.ms()
-      << "\nmin_key_lease_ms = " << master.minimumKeyLease.ms() << "\n\n[owner]\nnode = \"" << owner.node
-      << "\"\nsegment_size = " << owner.segmentBytes << "\nmax_keys = " << owner.maxKeys << "\nmax_clients = " << owner.maxClients
-      << "\npopulate = " << (owner.populate ? "true" : "false") << "\nhttp = \"" << toString(owner.http) << "\"\n\n[up]\nnodes = "
-      << nodes << "\n";
+  const auto line = [&](const char* key, const auto& value) { out << key << " = " << value << "\n"; };
+  const auto quoted = [&](const char* key, const std::string& value) { line(key, jsonString(value)); };  // escapes as TOML's
+  out << "[common]\n";
+  quoted("cluster", common.cluster);
+  quoted("shm_root", common.shmRoot);
+  quoted("shm_group", common.shmGroup);
+  quoted("log_level", common.logLevel);
+  out << "\n[master]\n";
+  quoted("state_dir", master.stateDir);
+  quoted("http", toString(master.http));
+  line("lease_ms", master.lease.ms());
+  line("put_wait_ms", master.putWait.ms());
+  line("min_key_lease_ms", master.minimumKeyLease.ms());
+  out << "\n[owner]\n";
+  quoted("node", owner.node);
+  line("segment_size", owner.segmentBytes);
+  line("max_keys", owner.maxKeys);
+  line("max_clients", owner.maxClients);
+  line("populate", owner.populate ? "true" : "false");
+  quoted("http", toString(owner.http));
+  out << "\n[up]\n";
+  line("nodes", nodes);
   return out.str();
 }
 

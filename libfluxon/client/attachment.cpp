@@ -70,14 +70,20 @@ Result<Attachment*> Attachment::attach(const shm::Paths& paths, const std::strin
   };
   std::unique_ptr<Attachment, Destroy> attachment(new Attachment);
   attachment->node_ = node;
-  attachment->socket_ = shm::Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  attachment->socket_ = shm::Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!attachment->socket_) return systemError("socket", errno);
   const std::string path = paths.file(node, "socket");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return Error{Code::invalidArgument, path + " is too long for a socket"};
   std::memcpy(address.sun_path, path.c_str(), path.size());
-  if (::connect(attachment->socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+  while (::connect(attachment->socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    // EAGAIN: the backlog of an owner that does not accept is full.
+    if (errno == EAGAIN && bootTime() < deadline) {
+      ::usleep(2000);
+      continue;
+    }
+    if (errno == EAGAIN) return Error{Code::timedOut, "node " + node + " does not accept clients"};
     if (errno == EACCES || errno == EPERM) return systemError("connect " + path, errno);
     return Error{Code::unavailable, "no owner of node " + node + " (" + path + ": " + std::strerror(errno) + ")"};
   }

@@ -38,7 +38,8 @@ class Attachment {
   shm::HazardTable& hazards() { return *hazards_; }
   shm::ClientFile& file() { return *reinterpret_cast<shm::ClientFile*>(fileMap_.data()); }
   CommandRing& ring() { return *ring_; }
-  bool dead() const { return ring_->dead(); }
+  // True: the owner has ended. One that is killed counts as alive until its lease has run out, or a call has waited for it.
+  bool dead() const { return ring_->suspect() && ring_->dead(); }
   // False in a child of the process that attached: nothing here may be touched.
   bool alive() const { return forkGeneration_ == forkGeneration(); }
 

@@ -161,14 +161,32 @@ Error Client::follow(Attachment& attachment, const Reply& reply, std::string_vie
   return {};
 }
 
+namespace {
+
+struct Use {
+  Attachment* attachment;
+  ~Use() { attachment->unuse(); }
+};
+
+}  // namespace
+
+// unavailable, timedOut: the neighbour has ended or moved the value, and its route is about to change.
+Error Client::getFromNeighbour(const std::string& node, std::string_view key, Time deadline, Held& held) {
+  const Result<Attachment*> other = neighbour(node, deadline);
+  if (!other) return other.error();
+  const Use use{other.value()};
+  const Result<Reply> there = other.value()->ring().call({shm::CommandKind::get, shm::kLocalOnly, key, {}, 0, 0, 0, deadline});
+  if (!there) return there.error();
+  if (there.value().code == Code::ok) return follow(*other.value(), there.value(), key, deadline, held);
+  if (there.value().code == Code::miss) return {Code::timedOut, "the value moved faster than it could be reached"};
+  return asError(there.value());
+}
+
 Error Client::getByRing(std::string_view key, Time deadline, Held& held) {
   if (!alive()) return forked();
   if (key.empty() || key.size() > kMaxKeyBytes) return {Code::invalidKey, std::to_string(key.size()) + " bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
-  struct Use {
-    Attachment* attachment;
-    ~Use() { attachment->unuse(); }
-  };
   Error last{Code::timedOut, "the value moved faster than it could be reached"};
+  int pauseUs = 200;
   do {
     const Result<Attachment*> mine = own(deadline);
     if (!mine) return mine.error();
@@ -179,20 +197,11 @@ Error Client::getByRing(std::string_view key, Time deadline, Held& held) {
     if (asked.value().node.empty()) {
       last = follow(*mine.value(), asked.value(), key, deadline, held);
     } else {
-      const Result<Attachment*> other = neighbour(asked.value().node, deadline);
-      if (!other) return other.error();
-      const Use useOther{other.value()};
-      const Result<Reply> there = other.value()->ring().call({shm::CommandKind::get, shm::kLocalOnly, key, {}, 0, 0, 0, deadline});
-      // A neighbour that has ended or moved the value: its route is about to change.
-      if (there.ok() && there.value().code == Code::ok) {
-        last = follow(*other.value(), there.value(), key, deadline, held);
-      } else {
-        last = there.ok() ? asError(there.value()) : there.error();
-        if (last.code == Code::miss) last.code = Code::timedOut;
-      }
+      last = getFromNeighbour(asked.value().node, key, deadline, held);
     }
     if (last.ok() || (last.code != Code::timedOut && last.code != Code::unavailable)) return last;
-    ::usleep(500);
+    ::usleep(static_cast<useconds_t>(pauseUs));
+    pauseUs = std::min(pauseUs * 2, 50'000);
   } while (bootTime() < deadline);
   return last;
 }

@@ -92,6 +92,7 @@ class Client {
   Client() = default;
   bool probeAll(std::string_view key, Held& held);
   Error getByRing(std::string_view key, Time deadline, Held& held);
+  Error getFromNeighbour(const std::string& node, std::string_view key, Time deadline, Held& held);
   Error follow(Attachment&, const Reply&, std::string_view key, Time deadline, Held& held);
   // With a use() for the caller.
   Result<Attachment*> own(Time deadline);

@@ -25,6 +25,11 @@ CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& head
   for (uint32_t i = shm::kCommandSlots; i-- > 0;) free_.push_back(i);
 }
 
+bool CommandRing::suspect() const {
+  return header_.servingIncarnation.load(std::memory_order_acquire) == 0 ||
+         bootTime().ns >= static_cast<int64_t>(header_.leaseUntilNs.load(std::memory_order_acquire));
+}
+
 bool CommandRing::dead() const {
   char byte;
   const ssize_t n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -85,10 +90,11 @@ bool CommandRing::await(shm::CommandSlot& slot, Time deadline) const {
   slot.waiting.store(1, std::memory_order_seq_cst);
   while (!done()) {
     const Time now = bootTime();
-    if (now >= deadline || dead()) return done();
+    if (now >= deadline) return done();
     const int64_t ns = std::min((deadline - now).ns, kLook.ns);
     const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
-    ::syscall(SYS_futex, &slot.state, FUTEX_WAIT, of(shm::CommandState::submitted), &timeout, nullptr, 0);
+    const bool slept = ::syscall(SYS_futex, &slot.state, FUTEX_WAIT, of(shm::CommandState::submitted), &timeout, nullptr, 0) != 0 && errno == ETIMEDOUT;
+    if (slept && dead()) return done();
   }
   return true;
 }
@@ -103,7 +109,7 @@ Result<Reply> CommandRing::call(const Call& call) {
   shm::CommandSlot& slot = file_.commands[index];
   slot.request = {static_cast<uint32_t>(call.kind), call.flags, static_cast<uint32_t>(call.key.size()), static_cast<uint32_t>(call.extra.size()),
                   call.valueBytes, call.slotRef, call.lease, call.deadline.ns};
-  std::memcpy(file_.payloads[index], call.key.data(), call.key.size());
+  if (!call.key.empty()) std::memcpy(file_.payloads[index], call.key.data(), call.key.size());
   if (!call.extra.empty()) std::memcpy(file_.payloads[index] + call.key.size(), call.extra.data(), call.extra.size());
   slot.waiting.store(0, std::memory_order_relaxed);
   slot.state.store(of(shm::CommandState::submitted), std::memory_order_release);

@@ -50,6 +50,8 @@ class CommandRing {
   // Blocks until the answer or the deadline. timedOut: the owner undoes what the command would have granted, but a change of the
   // cache may or may not happen; tooMany: no command slot became free; unavailable: the owner has ended.
   Result<Reply> call(const Call&);
+  // True: the owner serves nothing now, so it may have ended; costs no system call.
+  bool suspect() const;
   // True: the owner has ended, or does not listen to this client any more.
   bool dead() const;
 

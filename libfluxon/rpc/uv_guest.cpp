@@ -43,7 +43,8 @@ kj::Promise<void> UvGuest::run() {
   auto paf = kj::newPromiseAndFulfiller<void>();
   poked_ = kj::mv(paf.fulfiller);
   kj::Promise<void> next = observer_->whenBecomesReadable().exclusiveJoin(kj::mv(paf.promise));
-  const int timeoutMs = uv_backend_timeout(loop_);
+  // A loop without anything alive says "0 ms": it would return at once, where we have nothing to wait for.
+  const int timeoutMs = uv_loop_alive(loop_) ? uv_backend_timeout(loop_) : -1;
   if (timeoutMs >= 0) next = next.exclusiveJoin(timer_.afterDelay(timeoutMs * kj::MILLISECONDS));
   return next.then([this] { return run(); });
 }

@@ -35,7 +35,7 @@ Result<MappedFile> MappedFile::map(int fd, Access access, const std::string& wha
 }
 
 Result<Descriptor> openFile(const std::string& path, Access access) {
-  Descriptor fd(::open(path.c_str(), (access == Access::readOnly ? O_RDONLY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC));
+  Descriptor fd(::open(path.c_str(), (access == Access::readOnly ? O_RDONLY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return systemError("open " + path, errno);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return systemError("stat " + path, errno);

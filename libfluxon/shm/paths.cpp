@@ -50,14 +50,16 @@ std::vector<std::string> Paths::nodes() const {
 namespace {
 
 Error makeDirectory(const std::string& path, int group) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return systemError("mkdir " + path, errno);
+  const bool made = ::mkdir(path.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return systemError("mkdir " + path, errno);
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) return systemError("stat " + path, errno);
   if (!S_ISDIR(info.st_mode)) return {Code::denied, path + " is in the way and is not a folder"};
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
     return {Code::denied, path + " belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid())};
   }
-  if (info.st_uid != ::geteuid()) return {};
+  // A folder that is there keeps its mode, which may let a group in, unless others can write to it.
+  if (info.st_uid != ::geteuid() || (group < 0 && !made && (info.st_mode & 0027) == 0)) return {};
   if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) return systemError("chown " + path, errno);
   if (::chmod(path.c_str(), group >= 0 ? 0750 : 0700) != 0) return systemError("chmod " + path, errno);
   return {};
@@ -83,11 +85,22 @@ LockFile::~LockFile() {
 
 Result<LockFile> LockFile::acquire(const std::string& path, const std::string& what) {
   LockFile lock;
-  lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (lock.fd_ < 0) return systemError("open " + path, errno);
-  if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
+  // Whoever asks held() has the lock for a moment: a few more tries. The one who had it may have removed the file: then the lock
+  // that we got is on a file without a name.
+  for (int attempt = 0;; ++attempt) {
+    lock = LockFile();
+    lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (lock.fd_ < 0) return systemError("open " + path, errno);
+    if (::flock(lock.fd_, LOCK_EX | LOCK_NB) == 0) {
+      struct stat ours, named;
+      if (::fstat(lock.fd_, &ours) == 0 && ::stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino) break;
+      continue;
+    }
     if (errno != EWOULDBLOCK) return systemError("flock " + path, errno);
-    return Error{Code::unavailable, what + " is already run by process " + std::to_string(holder(path)) + " (" + path + " is locked)"};
+    if (attempt >= 10) {
+      return Error{Code::unavailable, what + " is already run by process " + std::to_string(holder(path)) + " (" + path + " is locked)"};
+    }
+    ::usleep(5000);
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
   if (::ftruncate(lock.fd_, 0) != 0 || ::pwrite(lock.fd_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {

@@ -10,6 +10,12 @@
 
 namespace fluxon::master {
 
+namespace {
+
+constexpr Duration kStopped = milliseconds(100);
+
+}  // namespace
+
 class Service::SessionServer final : public schema::Session::Server {
  public:
   SessionServer(Service& service, std::shared_ptr<Member> member, uint64_t connection)
@@ -224,11 +230,23 @@ void Service::run() {
   rescheduled_ = kj::mv(paf.fulfiller);
   // true: the wake-up is due; false: a later run() has armed another one.
   tasks_.add(wake.then([] { return true; }).exclusiveJoin(paf.promise.then([] { return false; })).then([this](bool due) {
-    if (!due) return;
-    core_.tick(bootTime());
-    core_.work();
-    run();
+    if (due) woken();
   }));
+}
+
+void Service::woken() {
+  // Far too late: this process was stopped, and what owners sent meanwhile has not been read. They are heard before leases are
+  // judged; judging later is always safe.
+  const Time now = bootTime();
+  if (core_.nextWake() < now && now - core_.nextWake() > kStopped && !late_) {
+    late_ = true;
+    tasks_.add(daemon_.at(now + kStopped).then([this] { woken(); }));
+    return;
+  }
+  late_ = false;
+  core_.tick(now);
+  core_.work();
+  run();
 }
 
 // Writes the durable state if the members have changed; resolves when what holds now is on disk.

@@ -44,6 +44,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   std::vector<rpc::MasterMessage> take(Member&);
   void flush();
   void run();
+  void woken();
   kj::Promise<void> persist();
   void connected(std::shared_ptr<Member>, schema::Owner::Client);
   void lost(Member&, uint64_t connection);
@@ -59,7 +60,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   std::map<Member*, uint64_t> connection_;  // the newest connection of each member
   MasterCore core_;
   kj::ForkedPromise<void> persisting_;
-  bool storing_ = false;
+  bool late_ = false;
   std::string stateError_;
   kj::Own<kj::PromiseFulfiller<void>> rescheduled_;
   kj::TaskSet tasks_;

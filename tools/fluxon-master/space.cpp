@@ -8,6 +8,8 @@ namespace {
 
 constexpr size_t kVictimsAtOnce = 256;
 constexpr Duration kBusyBackOff = milliseconds(5);
+// With fewer replicas one victim is worth more than the space kept ahead: what was acknowledged stays until it must go.
+constexpr size_t kReplicasToKeepAhead = 32;
 
 }  // namespace
 
@@ -41,6 +43,7 @@ void MasterCore::serveWaiting(Member& member, Time now) {
 void MasterCore::askVictims(Member& member, Time now) {
   if (now < member.retryVictims) return;
   MemberSpace& space = member.space;
+  if (member.waiting.empty() && space.replicas() < kReplicasToKeepAhead) return;
   uint64_t wanted = space.reserveAhead();
   for (const WaitingPut& put : member.waiting) wanted += extentBytes(put.request.bytes);
   wanted = std::min(wanted, space.capacity());

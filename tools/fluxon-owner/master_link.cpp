@@ -133,7 +133,12 @@ void MasterLink::flush() {
       rpc::encode(queue_, call.initRequests(static_cast<unsigned>(queue_.size())));
       call.setLowestUnanswered(core_.lowestUnanswered().value);
       queue_.clear();
-      tasks_.add(call.send().then([this](capnp::Response<schema::Session::SubmitResults> result) { received(result.getMessages()); },
+      answered_ = nullptr;
+      tasks_.add(call.send().then([this](capnp::Response<schema::Session::SubmitResults> result) {
+        received(result.getMessages());
+        // Dropping a response tells the master that it is finished with: kept, that travels with the next call.
+        answered_ = kj::heap(kj::mv(result));
+      },
                                   [this](kj::Exception&& error) {
         if (error.getType() == kj::Exception::Type::DISCONNECTED) return;
         log::error(std::string("master refused a request: ") + error.getDescription().cStr());

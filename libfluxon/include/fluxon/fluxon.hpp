@@ -112,7 +112,8 @@ class Grant {
   PutResult commit(uint32_t timeoutMs = 0) && {
     const fluxon_call_options options{timeoutMs};
     uint64_t putId = 0;
-    return detail::putResult(fluxon_commit(&raw_, &options, &putId), putId);
+    const fluxon_code code = fluxon_commit(&raw_, &options, &putId);
+    return detail::putResult(code, putId);
   }
   void abort() && { fluxon_abort(&raw_); }
 

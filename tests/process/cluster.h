@@ -1,0 +1,68 @@
+// A cluster of real daemons for one test: a private shared memory root, a private state folder, leases of 1 s. Every process is
+// killed, and the root must be empty, when the cluster is destroyed.
+#pragma once
+
+#include <fluxon/fluxon.hpp>
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fluxon::test {
+
+class Cluster {
+ public:
+  struct Shape {
+    std::vector<std::string> nodes = {"n0"};
+    std::string owner = "segment_size = \"64MiB\"\n";  // lines of [owner]
+    std::string master;                                // lines of [master]
+  };
+  explicit Cluster(Shape shape);
+  Cluster() : Cluster(Shape{}) {}
+  ~Cluster();
+
+  // "master" or a node.
+  void start(const std::string& process);
+  void signal(const std::string& process, int signal);
+  // Waits for the end; the exit status, or minus the signal.
+  int wait(const std::string& process);
+  // SIGKILL, and waits.
+  void kill(const std::string& process);
+  pid_t pid(const std::string& process) const { return pids_.at(process); }
+  // All processes at once.
+  void stop() { forAll(true); }
+  void resume() { forAll(false); }
+
+  Client client(const std::string& node = "n0", bool prefault = false) const;
+  ConnectOptions options(const std::string& node) const;
+  const std::string& root() const { return root_; }
+  const std::string& config() const { return config_; }
+  const std::string& folder() const { return folder_; }
+  std::string log(const std::string& process) const;
+
+  // Value of a metric of a process, summed over its labels that contain `label`.
+  double metric(const std::string& process, const std::string& name, const std::string& label = "") const;
+
+ private:
+  void forAll(bool stop);
+
+  std::string folder_, root_, config_;
+  std::map<std::string, pid_t> pids_;
+};
+
+// Waits until `holds` says so; false after `seconds`.
+bool eventually(const std::function<bool()>& holds, double seconds = 10);
+// Runs a function in a child process that ends with its result; the child's pid.
+pid_t inChild(const std::function<int()>& function);
+// Exit status of a child, or minus its signal.
+int waitFor(pid_t pid);
+// GET over HTTP from "address:port"; the body.
+std::string httpGet(const std::string& address, const std::string& path);
+// Runs a command; its exit status, with stdout and stderr together in `output`.
+int run(const std::string& command, std::string& output);
+// Bytes that differ from key to key and round to round.
+std::string valueOf(uint64_t seed, size_t bytes);
+
+}  // namespace fluxon::test

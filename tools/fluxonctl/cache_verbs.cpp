@@ -1,0 +1,199 @@
+#include "cache_verbs.h"
+
+#include <fluxon/fluxon.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "shm/paths.h"
+#include "shm_files.h"
+#include "value_io.h"
+
+namespace fluxon::ctl {
+namespace {
+
+constexpr uint64_t kInline = 4096;   // values up to here travel with the command
+constexpr uint64_t kPage = 1000;     // keys of a listing at a time
+
+Error asError(const Exception& exception) {
+  // what() begins with the sentence of the code, which message() puts there again.
+  const Code code = codeFromWire(static_cast<uint32_t>(exception.code()));
+  const std::string what = exception.what(), start = std::string(sentence(code)) + ": ";
+  return {code, what.starts_with(start) ? what.substr(start.size()) : what == sentence(code) ? "" : what};
+}
+
+// To --node, else to the first node of this host whose owner runs.
+Result<Client> connect(const Options& options) {
+  const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
+  if (!paths) return paths.error();
+  Error error{Code::unavailable, "no owner of cluster " + options.cluster + " runs on this host"};
+  const Result<std::vector<std::string>> nodes = options.node.empty() ? nodesOf(paths.value()) : Result(std::vector{options.node});
+  if (!nodes) return nodes.error();
+  for (const std::string& node : nodes.value()) {
+    try {
+      return Client(ConnectOptions{.cluster = options.cluster, .node = node, .shmRoot = paths.value().root, .name = "fluxonctl",
+                                   .timeoutMs = options.callTimeoutMs()});
+    } catch (const Exception& exception) {
+      error = asError(exception);
+      if (error.code != Code::unavailable) return error;
+    }
+  }
+  error.detail += " (start one: fluxonctl up)";
+  return error;
+}
+
+int miss(const std::string& key) { return fail(Code::miss, std::string(sentence(Code::miss)) + ": " + quoted(key)); }
+
+std::vector<Cell> keyAnd(const std::string& key, std::initializer_list<Cell> cells) {
+  std::vector<Cell> row = keyCells(key);
+  row.insert(row.end(), cells);
+  return row;
+}
+
+int put(Client& client, const Options& options, const Input& input) {
+  const std::string& key = options.keys.front();
+  const PutOptions how{options.rejectIfExists ? OnExisting::reject : OnExisting::replace,
+                       options.rejectIfInFlight ? OnInFlight::reject : OnInFlight::allow, options.lease, options.callTimeoutMs()};
+  PutResult result;
+  uint64_t bytes = input.size();
+  if (bytes > kInline) {
+    std::optional<Grant> grant = client.putStart(key, bytes, how, &result.outcome);
+    if (grant) {
+      if (const Error error = input.fill(grant->bytes()); !error.ok()) return fail(error);
+      result = std::move(*grant).commit(options.callTimeoutMs());
+    }
+  } else {
+    const Result<std::string> value = input.readAll();
+    if (!value) return fail(value.error());
+    bytes = value.value().size();
+    result = client.put(key, std::string_view(value.value()), how);
+  }
+  if (result.outcome == PutOutcome::exists) return fail(Code::exists, std::string(sentence(Code::exists)) + ": " + quoted(key));
+  if (result.outcome == PutOutcome::inFlight) return fail(Code::inFlight, std::string(sentence(Code::inFlight)) + ": " + quoted(key));
+  const PutId putId(result.putId);
+  if (options.format == Format::json) {
+    Rows(Format::json).add(keyAnd(key, {version(putId), number("bytes", bytes)}));
+  } else {
+    emit("put_id " + toString(putId) + ", " + std::to_string(bytes) + " bytes\n");
+  }
+  return 0;
+}
+
+int get(Client& client, const Options& options) {
+  const std::string& key = options.keys.front();
+  const std::optional<Holder> holder = client.get(key, options.callTimeoutMs());
+  if (!holder) return miss(key);
+  const bool toStdout = options.file.empty() || options.file == "-";
+  Error error;
+  if (!toStdout) error = replaceFile(options.file, holder->bytes());
+  if (toStdout && options.format == Format::table) error = writeAll(STDOUT_FILENO, holder->bytes(), "stdout");
+  if (!error.ok()) return fail(error);
+  if (options.format == Format::table) return 0;
+  std::vector<Cell> row = keyAnd(key, {version(PutId(holder->putId())), number("bytes", holder->size()),
+                                       text("source", holder->source() == Source::local ? "local" : "neighbour")});
+  row.push_back(toStdout ? text("value_base64", base64(holder->text().data(), holder->size())) : text("file", options.file));
+  Rows(Format::json).add(row);
+  return 0;
+}
+
+int remove(Client& client, const Options& options) {
+  int status = 0;
+  for (const std::string& key : options.keys) {
+    if (client.remove(key, options.callTimeoutMs())) {
+      if (options.format == Format::json) Rows(Format::json).add(keyAnd(key, {flag("deleted", true)}));
+    } else {
+      status = miss(key);
+    }
+  }
+  return status;
+}
+
+int stat(Client& client, const Options& options) {
+  const std::string& key = options.keys.front();
+  const std::optional<Stat> found = client.stat(key, options.callTimeoutMs());
+  if (!found) return miss(key);
+  std::vector<std::string> nodes;
+  std::istringstream lines(found->nodes);
+  for (std::string line; std::getline(lines, line);) nodes.push_back(line);
+  const std::vector<Cell> row = keyAnd(key, {version(PutId(found->putId)), number("bytes", found->length), number("lease", found->lease),
+                                             list("nodes", nodes)});
+  Rows(options.format).add(row);
+  return 0;
+}
+
+int exists(Client& client, const Options& options) {
+  const bool found = client.exists(options.keys.front(), options.callTimeoutMs());
+  if (options.format == Format::json) {
+    Rows(Format::json).add(keyAnd(options.keys.front(), {flag("exists", found)}));
+  } else {
+    emit(found ? "yes\n" : "no\n");
+  }
+  return sysexit(found ? Code::ok : Code::miss);
+}
+
+int list(Client& client, const Options& options) {
+  Rows rows(options.format);
+  std::string after = options.after;
+  for (uint64_t left = options.limit == 0 ? UINT64_MAX : options.limit; left > 0;) {
+    const uint64_t wanted = std::min(left, kPage);
+    uint64_t got = 0;
+    client.list(options.prefix, after, wanted, [&](const ListedKey& listed) {
+      after = listed.key;
+      std::vector<Cell> row{version(PutId(listed.putId)), number("bytes", listed.length)};
+      for (Cell& cell : keyCells(after)) row.push_back(std::move(cell));
+      rows.add(row);
+      ++got;
+      return true;
+    }, options.callTimeoutMs());
+    rows.flush();
+    if (got < wanted) break;
+    left -= got;
+  }
+  return 0;
+}
+
+int one(const Options& options, const char* name, uint64_t value) {
+  if (options.format == Format::json) {
+    Rows(Format::json).add({number(name, value)});
+  } else {
+    emit(std::to_string(value) + "\n");
+  }
+  return 0;
+}
+
+int run(Client& client, const Options& options, const Input& input) {
+  const uint32_t timeout = options.callTimeoutMs();
+  switch (options.verb) {
+    case Verb::put: return put(client, options, input);
+    case Verb::get: return get(client, options);
+    case Verb::remove: return remove(client, options);
+    case Verb::stat: return stat(client, options);
+    case Verb::exists: return exists(client, options);
+    case Verb::list: return list(client, options);
+    case Verb::count: return one(options, "count", client.countPrefix(options.prefix, timeout));
+    case Verb::leaseGrant: return one(options, "lease", client.leaseGrant(options.ttlMs, timeout));
+    case Verb::leaseKeepAlive: client.leaseKeepAlive(options.lease, timeout); break;
+    case Verb::leaseRevoke: client.leaseRevoke(options.lease, timeout); break;
+    default: break;
+  }
+  return options.format == Format::json ? one(options, "lease", options.lease) : 0;
+}
+
+}  // namespace
+
+int cacheVerb(const Options& options) {
+  Result<Input> input = options.verb == Verb::put ? Input::open(options.file) : Result<Input>(Input());
+  if (!input) return fail(input.error());
+  Result<Client> client = connect(options);
+  if (!client) return fail(client.error());
+  try {
+    return run(client.value(), options, input.value());
+  } catch (const Exception& exception) {
+    Error error = asError(exception);
+    if (error.code == Code::noLease && error.detail.empty()) error.detail = std::to_string(options.lease);
+    return fail(error);
+  }
+}
+
+}  // namespace fluxon::ctl

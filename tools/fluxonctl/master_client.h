@@ -1,0 +1,61 @@
+// The master's Operator interface (schema/master.capnp) and the HTTP pages of processes, as plain values and blocking calls. The only
+// home of KJ in fluxonctl. Each call ends by its timeout with `timedOut`; a master that is not there gives `unavailable`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "shm/paths.h"
+
+namespace fluxon::ctl {
+
+struct MasterStatus {
+  std::string cluster, clusterId;
+  Term term;
+  Incarnation master;
+  uint64_t pid = 0;
+  std::string http;  // empty: off
+  uint64_t leaseMs = 0, keys = 0, inFlightPuts = 0, uptimeMs = 0;
+  bool recovering = false;
+};
+
+struct MemberInfo {
+  std::string node, state;
+  Incarnation incarnation;
+  uint64_t pid = 0;
+  std::string http;  // empty: off
+  int64_t leaseLeftMs = 0;
+  uint64_t segmentBytes = 0, freeBytes = 0, largestFree = 0, routedBytes = 0, leasedBytes = 0, reservedBytes = 0, inFlightBytes = 0,
+           heldBytes = 0, replicas = 0, waitingPuts = 0;
+};
+
+struct RouteInfo {
+  std::string key;
+  PutId putId;
+  uint64_t bytes = 0, lease = 0, inFlight = 0;
+  std::vector<std::string> nodes;
+};
+
+class MasterClient {
+ public:
+  static Result<std::unique_ptr<MasterClient>> connect(const shm::Paths& paths, uint32_t timeoutMs);
+  ~MasterClient();
+
+  Result<MasterStatus> status();
+  Result<std::vector<MemberInfo>> members();
+  // Up to `limit` routes after `after`; fewer only at the end.
+  Result<std::vector<RouteInfo>> routes(const std::string& prefix, const std::string& after, uint32_t limit);
+  // Body of http://<address><path>.
+  Result<std::string> page(const std::string& address, const std::string& path);
+
+ private:
+  struct State;
+  explicit MasterClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fluxon::ctl

@@ -1,0 +1,201 @@
+#include "operator_verbs.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/json.h"
+#include "base/size.h"
+#include "master_client.h"
+#include "shm/paths.h"
+
+namespace fluxon::ctl {
+namespace {
+
+constexpr uint32_t kPage = 1000;  // routes at a time: the largest page of the master
+
+// "1 d 2 h", "3 min 4 s", "5.2 s".
+std::string formatDuration(uint64_t ms) {
+  const uint64_t s = ms / 1000;
+  if (s >= 86400) return std::to_string(s / 86400) + " d " + std::to_string(s / 3600 % 24) + " h";
+  if (s >= 3600) return std::to_string(s / 3600) + " h " + std::to_string(s / 60 % 60) + " min";
+  if (s >= 60) return std::to_string(s / 60) + " min " + std::to_string(s % 60) + " s";
+  return std::to_string(s) + "." + std::to_string(ms / 100 % 10) + " s";
+}
+
+std::string metricsUrl(const std::string& http) { return http.empty() ? "" : "http://" + http + "/metrics"; }
+Cell urlCell(const std::string& http) {
+  Cell cell = text("metrics", metricsUrl(http));
+  if (http.empty()) cell = {"metrics", "off", "null"};
+  return cell;
+}
+uint64_t usedBytes(const MemberInfo& member) { return member.segmentBytes - std::min(member.freeBytes, member.segmentBytes); }
+bool lives(const MemberInfo& member) { return member.state == "joined" || member.state == "silent"; }
+Cell signedNumber(const std::string& name, int64_t value) { return {name, std::to_string(value), std::to_string(value), Cell::Align::right}; }
+
+std::vector<Cell> ownerCells(const MemberInfo& member) {
+  return {text("node", member.node), text("state", member.state), number("pid", member.pid), size("segment_bytes", member.segmentBytes),
+          size("free_bytes", lives(member) ? member.freeBytes : 0), size("used_bytes", lives(member) ? usedBytes(member) : 0),
+          number("replicas", member.replicas), urlCell(member.http)};
+}
+
+int status(MasterClient& master, const Options& options) {
+  const Result<MasterStatus> asked = master.status();
+  if (!asked) return fail(asked.error());
+  const Result<std::vector<MemberInfo>> members = master.members();
+  if (!members) return fail(members.error());
+  const MasterStatus& s = asked.value();
+  if (options.format == Format::json) {
+    std::string owners;
+    for (const MemberInfo& member : members.value()) owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(member));
+    Rows(Format::json).add({text("cluster", s.cluster), text("cluster_id", s.clusterId), number("term", s.term.value),
+                            text("incarnation", toString(s.master)), number("pid", s.pid), number("uptime_ms", s.uptimeMs),
+                            number("lease_ms", s.leaseMs), flag("recovering", s.recovering), number("keys", s.keys),
+                            number("puts_in_flight", s.inFlightPuts), urlCell(s.http), {"owners", "", "[" + owners + "]"}});
+    return 0;
+  }
+  const auto line = [](const std::string& name, const std::string& value) { emit(name + std::string(12 - name.size(), ' ') + value + "\n"); };
+  line("cluster", s.cluster + ", id " + s.clusterId);
+  line("master", "pid " + std::to_string(s.pid) + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) +
+                     ", up " + formatDuration(s.uptimeMs));
+  line("metrics", s.http.empty() ? "off" : metricsUrl(s.http));
+  line("lease", std::to_string(s.leaseMs) + " ms");
+  line("recovering", s.recovering ? "yes" : "no");
+  line("keys", std::to_string(s.keys) + ", puts in flight: " + std::to_string(s.inFlightPuts));
+  if (members.value().empty()) {
+    line("owners", "none");
+    return 0;
+  }
+  emit("\n");
+  Rows rows(Format::table);
+  for (const MemberInfo& member : members.value()) rows.add(ownerCells(member));
+  return 0;
+}
+
+int members(MasterClient& master, const Options& options) {
+  const Result<std::vector<MemberInfo>> members = master.members();
+  if (!members) return fail(members.error());
+  Rows rows(options.format);
+  for (const MemberInfo& m : members.value()) {
+    rows.add({text("node", m.node), text("state", m.state), jsonOnly(text("incarnation", toString(m.incarnation))), number("pid", m.pid),
+              signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
+              size("largest_free_bytes", m.largestFree), size("routed_bytes", m.routedBytes), size("leased_bytes", m.leasedBytes),
+              size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("held_bytes", m.heldBytes),
+              number("replicas", m.replicas), number("waiting_puts", m.waitingPuts), jsonOnly(urlCell(m.http))});
+  }
+  return 0;
+}
+
+int routes(MasterClient& master, const Options& options) {
+  Rows rows(options.format);
+  std::string after = options.after;
+  for (uint64_t left = options.limit == 0 ? UINT64_MAX : options.limit; left > 0;) {
+    const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(left, kPage));
+    const Result<std::vector<RouteInfo>> page = master.routes(options.prefix, after, wanted);
+    if (!page) return fail(page.error());
+    for (const RouteInfo& route : page.value()) {
+      std::vector<Cell> row{version(route.putId), number("bytes", route.bytes), number("lease", route.lease),
+                            number("puts_in_flight", route.inFlight), list("nodes", route.nodes)};
+      for (Cell& cell : keyCells(route.key)) row.push_back(std::move(cell));
+      rows.add(row);
+    }
+    rows.flush();
+    if (page.value().size() < wanted) break;
+    after = page.value().back().key;
+    left -= wanted;
+  }
+  return 0;
+}
+
+// A sample of the Prometheus text format, `name{label="value",...} number`, as JSON. Its escapes in labels are JSON's.
+std::optional<std::vector<Cell>> sampleCells(const std::string& process, const std::string& line) {
+  if (line.empty() || line[0] == '#') return std::nullopt;
+  const size_t nameEnd = line.find_first_of("{ ");
+  if (nameEnd == std::string::npos) return std::nullopt;
+  std::string labels;
+  size_t at = nameEnd;
+  if (line[at] == '{') {
+    for (++at; at < line.size() && line[at] != '}';) {
+      const size_t equals = line.find("=\"", at);
+      if (equals == std::string::npos) return std::nullopt;
+      size_t end = equals + 2;
+      while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+      if (end >= line.size()) return std::nullopt;
+      labels += (labels.empty() ? "" : ",") + jsonString(line.substr(at, equals - at)) + ":" + line.substr(equals + 1, end - equals);
+      at = end + 1;
+      if (at < line.size() && line[at] == ',') ++at;
+    }
+    ++at;
+  }
+  const size_t valueBegin = line.find_first_not_of(' ', at);
+  if (valueBegin == std::string::npos) return std::nullopt;
+  const std::string value = line.substr(valueBegin, line.find(' ', valueBegin) - valueBegin);
+  const bool finite = value.find_first_not_of("0123456789+-.eE") == std::string::npos;
+  return std::vector<Cell>{text("process", process), text("name", line.substr(0, nameEnd)), {"labels", "", "{" + labels + "}"},
+                           {"value", "", finite ? value : jsonString(value)}};
+}
+
+void printPage(const Options& options, const std::string& process, const std::string& http, const std::string& page) {
+  if (options.format == Format::table) {
+    if (options.process.empty()) emit("# process " + process + " " + metricsUrl(http) + "\n");
+    emit(page);
+    return;
+  }
+  Rows rows(Format::json);
+  for (size_t at = 0; at < page.size();) {
+    const size_t end = std::min(page.find('\n', at), page.size());
+    if (const auto cells = sampleCells(process, page.substr(at, end - at))) rows.add(*cells);
+    at = end + 1;
+  }
+}
+
+int metrics(MasterClient& master, const Options& options) {
+  const Result<MasterStatus> asked = master.status();
+  if (!asked) return fail(asked.error());
+  const Result<std::vector<MemberInfo>> members = master.members();
+  if (!members) return fail(members.error());
+  std::vector<std::pair<std::string, std::string>> processes{{"master", asked.value().http}};
+  for (const MemberInfo& member : members.value()) {
+    if (lives(member)) {
+      processes.emplace_back(member.node, member.http);
+    } else if (member.node == options.process) {
+      return fail({Code::unavailable, "node " + member.node + " has " + (member.state == "left" ? "left" : "been fenced")});
+    }
+  }
+  std::string known;
+  bool found = false;
+  int status = 0;
+  for (const auto& [process, http] : processes) {
+    known += (known.empty() ? "" : ", ") + process;
+    if (!options.process.empty() && options.process != process) continue;
+    found = true;
+    if (http.empty()) {
+      if (!options.process.empty()) return fail({Code::notEnabled, "http of " + process + " is off (http = \"127.0.0.1:0\" in its section)"});
+      continue;
+    }
+    const Result<std::string> page = master.page(http, "/metrics");
+    if (!page) {
+      status = fail(page.error());
+    } else {
+      printPage(options, process, http, page.value());
+    }
+  }
+  if (!found) return fail({Code::invalidArgument, "process '" + options.process + "' (running: " + known + ")"});
+  return status;
+}
+
+}  // namespace
+
+int operatorVerb(const Options& options) {
+  const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
+  if (!paths) return fail(paths.error());
+  const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(paths.value(), options.callTimeoutMs());
+  if (!master) return fail(master.error());
+  switch (options.verb) {
+    case Verb::members: return members(*master.value(), options);
+    case Verb::routes: return routes(*master.value(), options);
+    case Verb::metrics: return metrics(*master.value(), options);
+    default: return status(*master.value(), options);
+  }
+}
+
+}  // namespace fluxon::ctl

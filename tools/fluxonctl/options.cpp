@@ -1,0 +1,230 @@
+#include "options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <tuple>
+#include <utility>
+
+#include "base/ids.h"
+
+namespace fluxon::ctl {
+namespace {
+
+constexpr const char* kSystemConfig = "/etc/fluxon/fluxon.toml";
+constexpr const char* kNames = "accepted: 1 to 32 of A-Z a-z 0-9 _ - ., no leading .";
+
+// Texts as they stand on the command line, before they are checked.
+struct Raw {
+  std::string timeout;
+  std::string ttl;
+  bool local = false;
+  bool json = false;
+};
+
+// CLI11 2.1 takes an argument "[a,b]" for a list and "++" for the end of a verb. Such arguments get a first byte that keeps them
+// whole, and lose it again once they are parsed.
+constexpr char kShield = '\x01';
+
+std::string shielded(std::string argument) {
+  const bool odd = !argument.empty() && (argument.front() == '[' || argument.front() == kShield || argument == "++");
+  return odd ? kShield + std::move(argument) : argument;
+}
+void unshield(std::string& text) {
+  if (!text.empty() && text.front() == kShield) text.erase(0, 1);
+}
+
+// "1.5", "0.25", "10": seconds as milliseconds, at least 1.
+Result<uint32_t> parseSeconds(const std::string& option, const std::string& text) {
+  constexpr double kMost = 86'400;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos &&
+                      text.find('.') == text.rfind('.') && text.find_first_of("0123456789") != std::string::npos;
+  const double value = digits ? std::strtod(text.c_str(), nullptr) : -1;
+  if (!(value > 0 && value <= kMost)) {
+    return Error{Code::invalidArgument, option + " '" + text + "' (accepted: seconds above 0 and up to 86400, such as 0.5)"};
+  }
+  return static_cast<uint32_t>(std::ceil(value * 1000));
+}
+
+// CLI11 reads "-1" into an unsigned number.
+std::string refuseNoNumber(const std::string& text) {
+  const bool digits = !text.empty() && text.size() <= 19 && text.find_first_not_of("0123456789") == std::string::npos;
+  return digits ? "" : "'" + text + "' (accepted: a whole number from 0 up)";
+}
+
+// The verbs and their options.
+class Verbs {
+ public:
+  Verbs(CLI::App& app, Options& options, Raw& raw) : app_(app), options_(options), raw_(raw) {
+    addCacheVerbs();
+    addOperatorVerbs();
+    addSupervisorVerbs();
+  }
+
+ private:
+  CLI::App* verb(CLI::App& parent, const char* name, const char* text, Verb value) {
+    CLI::App* sub = parent.add_subcommand(name, text);
+    sub->fallthrough();
+    sub->callback([this, value] { options_.verb = value; });
+    return sub;
+  }
+  void key(CLI::App* sub) { sub->add_option("KEY", options_.keys, "the key")->required()->expected(1)->allow_extra_args(false); }
+  void prefix(CLI::App* sub) { sub->add_option("PREFIX", options_.prefix, "only keys that begin with it"); }
+  void paging(CLI::App* sub) {
+    prefix(sub);
+    sub->add_option("--after", options_.after, "only keys after this one, in byte order");
+    sub->add_option("--limit", options_.limit, "at most this many keys (default: all)")->check(refuseNoNumber);
+  }
+
+  void addCacheVerbs() {
+    CLI::App* put = verb(app_, "put", "store a value", Verb::put);
+    key(put);
+    put->add_option("FILE", options_.file, "the value; - or none: stdin");
+    put->add_flag("--reject-if-exists", options_.rejectIfExists, "fail (73) when the key has a value");
+    put->add_flag("--reject-if-in-flight", options_.rejectIfInFlight, "fail (75) when another put of the key is in flight");
+    put->add_option("--lease", options_.lease, "keep the value while this key lease lives")->check(refuseNoNumber);
+    CLI::App* get = verb(app_, "get", "print a value", Verb::get);
+    key(get);
+    get->add_option("-o,--output", options_.file, "write to this file, which is replaced at once when all is there");
+    verb(app_, "delete", "delete keys", Verb::remove)->add_option("KEY", options_.keys, "keys")->required();
+    CLI::App* stat = verb(app_, "stat", "version, size and replicas of a key", Verb::stat);
+    key(stat);
+    stat->add_flag("--local", raw_.local, "from the directories in /dev/shm, without any daemon");
+    key(verb(app_, "exists", "does a key have a value: yes (0) or no (1)", Verb::exists));
+    paging(verb(app_, "list", "keys in byte order", Verb::list));
+    prefix(verb(app_, "count", "number of keys", Verb::count));
+
+    CLI::App* lease = app_.add_subcommand("lease", "key leases");
+    lease->require_subcommand(1)->fallthrough();
+    verb(*lease, "grant", "begin a key lease and print its id", Verb::leaseGrant)
+        ->add_option("TTL", raw_.ttl, "seconds that it lives unless it is kept alive")->required();
+    for (const auto& [name, text, value] : {std::tuple{"keepalive", "let a key lease live for its time again", Verb::leaseKeepAlive},
+                                            std::tuple{"revoke", "end a key lease and delete its keys", Verb::leaseRevoke}}) {
+      verb(*lease, name, text, value)->add_option("ID", options_.lease, "the lease")->required()->check(refuseNoNumber);
+    }
+  }
+
+  void addOperatorVerbs() {
+    verb(app_, "status", "the cluster at a glance", Verb::status);
+    verb(app_, "members", "owners and what their segments hold", Verb::members);
+    paging(verb(app_, "routes", "what the master knows of keys", Verb::routes));
+    verb(app_, "metrics", "the /metrics page of a process, or of all", Verb::metrics)
+        ->add_option("PROCESS", options_.process, "master, or the name of a node");
+    verb(app_, "pins", "who holds which value (from /dev/shm alone)", Verb::pins);
+    verb(app_, "rings", "command rings and counters of the clients (from /dev/shm alone)", Verb::rings);
+  }
+
+  void addSupervisorVerbs() {
+    CLI::App* config = app_.add_subcommand("config", "the configuration");
+    config->require_subcommand(1)->fallthrough();
+    verb(*config, "check", "check a configuration file", Verb::configCheck)->add_option("FILE", options_.file, "the file")->required();
+    verb(*config, "show", "the configuration in force, all keys", Verb::configShow);
+    CLI::App* up = verb(app_, "up", "run a cluster on this host: a master and the owners of [up] nodes", Verb::up);
+    up->add_flag("--detach", options_.detach, "go to the background once everything is ready");
+    up->add_option("--log-dir", options_.logDir, "with --detach: folder of the logs (default: STATE_DIR/log)");
+    verb(app_, "down", "stop what up runs", Verb::down);
+  }
+
+  CLI::App& app_;
+  Options& options_;
+  Raw& raw_;
+};
+
+// What CLI11 cannot check.
+Error check(Options& options, const Raw& raw) {
+  for (std::string& each : options.keys) unshield(each);
+  for (std::string* each : {&options.file, &options.prefix, &options.after, &options.process, &options.configPath, &options.logDir}) {
+    unshield(*each);
+  }
+  options.format = raw.json ? Format::json : Format::table;
+  if (raw.local && options.verb == Verb::stat) options.verb = Verb::statLocal;
+  if (!raw.timeout.empty()) {
+    const Result<uint32_t> timeout = parseSeconds("--timeout", raw.timeout);
+    if (!timeout) return timeout.error();
+    options.timeoutMs = timeout.value();
+  }
+  if (options.verb == Verb::leaseGrant) {
+    const Result<uint32_t> ttl = parseSeconds("TTL", raw.ttl);
+    if (!ttl) return ttl.error();
+    options.ttlMs = ttl.value();
+  }
+  for (const auto& [option, name] : {std::pair{"--cluster", options.cluster}, std::pair{"--node", options.node}}) {
+    if (!name.empty() && !validName(name)) return {Code::invalidArgument, std::string(option) + " '" + name + "' (" + kNames + ")"};
+  }
+  return {};
+}
+
+Error loadConfig(Options& options) {
+  if (options.verb == Verb::configCheck) return {};
+  if (options.configPath.empty() && ::access(kSystemConfig, F_OK) == 0) options.configPath = kSystemConfig;
+  Result<Config> config = Config::load(options.configPath);
+  if (!config) return config.error();
+  options.config = std::move(config).value();
+  const bool fixed = options.verb == Verb::up || options.verb == Verb::configShow;
+  if (fixed && !options.cluster.empty() && options.cluster != options.config.common.cluster) {
+    return {Code::invalidArgument, "--cluster " + options.cluster + " (this verb takes the cluster from the configuration: " +
+                                       options.config.common.cluster + ")"};
+  }
+  if (options.cluster.empty()) options.cluster = options.config.common.cluster;
+  return {};
+}
+
+// One line for what CLI11 refuses.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (app.get_subcommands().empty() && !unknown.empty()) {
+    std::string verbs;
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+      verbs += (verbs.empty() ? "" : ", ") + sub->get_name();
+    }
+    return "unknown verb " + quoted(unknown.front()) + " (accepted: " + verbs + ")";
+  }
+  const std::string what = error.what();
+  return what.find("(accepted") == std::string::npos ? what + " (see fluxonctl --help)" : what;
+}
+
+}  // namespace
+
+std::optional<Options> parseOptions(int argc, char** argv, int& status) {
+  Options options;
+  Raw raw;
+  CLI::App app("fluxonctl: a Fluxon cache from the shell. See fluxonctl(1).", "fluxonctl");
+  app.set_version_flag("--version", "fluxonctl " FLUXON_VERSION);
+  app.require_subcommand(1);
+  app.add_option("--config", options.configPath, "configuration file (fluxon.toml(5)); default: /etc/fluxon/fluxon.toml if it exists")
+      ->envname("FLUXON_CONFIG");
+  app.add_option("--cluster", options.cluster, "name of the cluster (default: the configuration's)");
+  app.add_option("--node", options.node, "name of the node (default: the first that runs on this host; pins, rings, stat --local, up: all)");
+  app.add_option("--timeout", raw.timeout, "seconds that a call may take (default: 10); of up: until all is ready (no limit); of down: 8");
+  app.add_flag("--json", raw.json, "print one JSON object a line");
+  app.footer(
+      "Exit status: 0; 1 a miss; 64 usage; 65 damaged or refused data; 69 not running; 71 operating system; 73 the key exists;\n"
+      "75 try again; 76 protocol; 77 denied; 78 configuration.");
+  const Verbs verbs(app, options, raw);
+
+  std::vector<std::string> arguments;  // CLI11 takes them from the back
+  for (int i = argc - 1; i > 0; --i) arguments.push_back(shielded(argv[i]));
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {
+      status = app.exit(error);
+      return std::nullopt;
+    }
+    status = fail(Code::invalidArgument, explain(app, error));
+    return std::nullopt;
+  }
+  if (const Error error = check(options, raw); !error.ok()) {
+    status = fail(error);
+    return std::nullopt;
+  }
+  if (const Error error = loadConfig(options); !error.ok()) {
+    status = fail(error);
+    return std::nullopt;
+  }
+  return options;
+}
+
+}  // namespace fluxon::ctl

@@ -1,0 +1,50 @@
+// Command line of fluxonctl. Page: fluxonctl(1).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "output.h"
+
+namespace fluxon::ctl {
+
+enum class Verb {
+  put, get, remove, stat, exists, list, count, leaseGrant, leaseKeepAlive, leaseRevoke,  // through the library
+  status, members, routes, metrics,                                                     // through the master's Operator
+  pins, rings, statLocal,                                                               // from files in /dev/shm alone
+  configCheck, configShow, up, down,
+};
+
+struct Options {
+  Verb verb = Verb::status;
+  Format format = Format::table;
+  std::string configPath;               // empty: defaults
+  Config config;                        // not loaded for configCheck
+  std::string cluster;                  // --cluster, else the configuration's
+  std::string node;                     // --node; empty: not given
+  std::optional<uint32_t> timeoutMs;    // --timeout
+
+  std::vector<std::string> keys;        // put, get, stat, exists: one; delete: one or more
+  std::string file;                     // put: input; get: output; config check. put, get: empty or "-" is stdin, stdout
+  std::string prefix;                   // list, routes, count
+  std::string after;
+  uint64_t limit = 0;                   // 0: all
+  bool rejectIfExists = false;
+  bool rejectIfInFlight = false;
+  uint64_t lease = 0;
+  uint64_t ttlMs = 0;
+  std::string process;                  // metrics; empty: all
+  bool detach = false;
+  std::string logDir;
+
+  // Milliseconds that one call may take.
+  uint32_t callTimeoutMs() const { return timeoutMs.value_or(10'000); }
+};
+
+// nullopt: `status` is what to exit with (help or version was printed: 0; a usage or configuration error was: 64, 78).
+std::optional<Options> parseOptions(int argc, char** argv, int& status);
+
+}  // namespace fluxon::ctl
