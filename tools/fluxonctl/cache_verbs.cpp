@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <iostream>
 #include <sstream>
 
 #include "shm/paths.h"
@@ -97,6 +99,39 @@ int get(Client& client, const Options& options) {
   return 0;
 }
 
+// A key as the name of a file: never a path, never hidden.
+std::string fileName(const std::string& key) {
+  std::string name;
+  for (const char c : key) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || (c == '.' && !name.empty());
+    char escaped[4];
+    std::snprintf(escaped, sizeof escaped, "%%%02X", static_cast<unsigned char>(c));
+    name += plain ? std::string(1, c) : escaped;
+  }
+  return name;
+}
+
+// One client for all keys: after the first it is attached, and local hits cost what the library's do.
+int read(Client& client, const Options& options) {
+  int status = 0;
+  for (std::string key; std::getline(std::cin, key);) {
+    const Time begun = bootTime();
+    const std::optional<Holder> holder = client.get(key, options.callTimeoutMs());
+    const auto ns = static_cast<uint64_t>((bootTime() - begun).ns);
+    if (!holder) {
+      status = miss(key);
+      continue;
+    }
+    if (!options.file.empty()) {
+      if (const Error error = replaceFile(options.file + "/" + fileName(key), holder->bytes()); !error.ok()) return fail(error);
+    }
+    const bool isLocal = holder->source() == Source::local;
+    Rows(options.format).add(keyAnd(key, {number("bytes", holder->size()), text("source", isLocal ? "local" : "neighbour"), number("ns", ns)}));
+    if (const int failed = finishOutput(0); failed != 0) return failed;
+  }
+  return status;
+}
+
 int remove(Client& client, const Options& options) {
   int status = 0;
   for (const std::string& key : options.keys) {
@@ -167,6 +202,7 @@ int run(Client& client, const Options& options, const Input& input) {
   switch (options.verb) {
     case Verb::put: return put(client, options, input);
     case Verb::get: return get(client, options);
+    case Verb::read: return read(client, options);
     case Verb::remove: return remove(client, options);
     case Verb::stat: return stat(client, options);
     case Verb::exists: return exists(client, options);

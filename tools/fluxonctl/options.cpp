@@ -88,6 +88,8 @@ class Verbs {
     CLI::App* get = verb(app_, "get", "print a value", Verb::get);
     key(get);
     get->add_option("-o,--output", options_.file, "write to this file, which is replaced at once when all is there");
+    CLI::App* read = verb(app_, "read", "get the keys that stdin names, one a line, through one client; a row each as it comes", Verb::read);
+    read->add_option("-o,--output", options_.file, "folder that takes the values, one file a key (bytes but A-Za-z0-9_.- as %XX)");
     verb(app_, "delete", "delete keys", Verb::remove)->add_option("KEY", options_.keys, "keys")->required();
     CLI::App* stat = verb(app_, "stat", "version, size and replicas of a key", Verb::stat);
     key(stat);

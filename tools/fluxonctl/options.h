@@ -12,7 +12,7 @@
 namespace fluxon::ctl {
 
 enum class Verb {
-  put, get, remove, stat, exists, list, count, leaseGrant, leaseKeepAlive, leaseRevoke,  // through the library
+  put, get, read, remove, stat, exists, list, count, leaseGrant, leaseKeepAlive, leaseRevoke,  // through the library
   status, members, routes, metrics,                                                     // through the master's Operator
   pins, rings, statLocal,                                                               // from files in /dev/shm alone
   configCheck, configShow, up, down,
@@ -28,7 +28,7 @@ struct Options {
   std::optional<uint32_t> timeoutMs;    // --timeout
 
   std::vector<std::string> keys;        // put, get, stat, exists: one; delete: one or more
-  std::string file;                     // put: input; get: output; config check. put, get: empty or "-" is stdin, stdout
+  std::string file;                     // put: input; get: output; read: output folder, none if empty; config check. put, get: empty or "-" is stdin, stdout
   std::string prefix;                   // list, routes, count
   std::string after;
   uint64_t limit = 0;                   // 0: all
