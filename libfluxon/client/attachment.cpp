@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,6 +23,22 @@ namespace {
 constexpr uint64_t kGranule = 256 * 1024;  // unit of populating the writable mapping
 
 Error ended(const std::string& node) { return {Code::unavailable, "node " + node + " ended while attaching"}; }
+
+// Who listens must be who owns the folder, and under the default root that must be this user or root: anybody may make a folder of
+// that name in /dev/shm.
+Error checkPeer(int socket, const shm::Paths& paths, const std::string& node) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  struct stat folder {};
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return systemError("SO_PEERCRED", errno);
+  const std::string path = paths.nodeDir(node);
+  if (::lstat(path.c_str(), &folder) != 0) return systemError("stat " + path, errno);
+  const bool ours = folder.st_uid == ::geteuid() || folder.st_uid == 0 || !paths.isDefaultRoot;
+  if (!S_ISDIR(folder.st_mode) || folder.st_uid != peer.uid || !ours) {
+    return {Code::denied, path + " belongs to user " + std::to_string(folder.st_uid) + " and is served by user " + std::to_string(peer.uid)};
+  }
+  return {};
+}
 
 // One message each way. `descriptors` takes up to kAttachDescriptors; missing ones stay -1.
 Error exchange(int socket, shm::AttachKind kind, const std::string& name, const std::string& node, Time deadline, int* descriptors) {
@@ -87,6 +104,7 @@ Result<Attachment*> Attachment::attach(const shm::Paths& paths, const std::strin
     if (errno == EACCES || errno == EPERM) return systemError("connect " + path, errno);
     return Error{Code::unavailable, "no owner of node " + node + " (" + path + ": " + std::strerror(errno) + ")"};
   }
+  if (const Error stranger = checkPeer(attachment->socket_.get(), paths, node); !stranger.ok()) return stranger;
   int descriptors[shm::kAttachDescriptors];
   const Error refused = exchange(attachment->socket_.get(), shm::AttachKind::attach, name, node, deadline, descriptors);
   const Error error = refused.ok() ? attachment->map(descriptors) : refused;
@@ -126,6 +144,7 @@ Attachment::~Attachment() {
 }
 
 struct Attachment::Graveyard {
+  const uint64_t generation = forkGeneration();
   std::mutex mutex;
   std::vector<Attachment*> retired;
 
@@ -139,8 +158,15 @@ struct Attachment::Graveyard {
 };
 
 Attachment::Graveyard& Attachment::graveyard() {
-  static auto* const theOne = new Graveyard;  // never destroyed: holders may outlive main()
-  return *theOne;
+  // Never destroyed: holders may outlive main(). A child of a fork has its own, empty: its parent's attachments are none of its
+  // business, and its parent's lock may have been held at that moment.
+  static std::atomic<Graveyard*> present{new Graveyard};
+  Graveyard* yard = present.load(std::memory_order_acquire);
+  if (yard->generation == forkGeneration()) return *yard;
+  auto* const fresh = new Graveyard;
+  if (present.compare_exchange_strong(yard, fresh)) return *fresh;
+  delete fresh;
+  return *yard;
 }
 
 void Attachment::drop(shm::HazardTable::Ref ref) {

@@ -15,6 +15,8 @@ using fluxon::Result;
 using fluxon::Time;
 namespace client = fluxon::client;
 namespace shm = fluxon::shm;
+using Kind = shm::CommandKind;
+using Effect = client::Client::Effect;
 
 struct fluxon_client {
   std::unique_ptr<client::Client> impl;
@@ -53,6 +55,11 @@ client::Put putOf(const void* key, size_t keyBytes, uint64_t length, const fluxo
   put.flags = (options->reject_if_exists ? shm::kRejectIfExists : 0u) | (options->reject_if_in_flight ? shm::kRejectIfInFlight : 0u);
   put.lease = options->lease;
   return put;
+}
+
+Error keyError(size_t bytes) {
+  if (bytes > 0 && bytes <= FLUXON_MAX_KEY_BYTES) return {};
+  return {Code::invalidKey, std::to_string(bytes) + " bytes (1 to " + std::to_string(FLUXON_MAX_KEY_BYTES) + ")"};
 }
 
 fluxon_code invalid(const char* what) { return finish({Code::invalidArgument, what}); }
@@ -136,12 +143,15 @@ void fluxon_abort(fluxon_grant* grant) {
 
 fluxon_code fluxon_exists(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
   if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
-  return finish(errorOf(client->impl->command({shm::CommandKind::exists, 0, keyOf(key, keyBytes), {}, 0, 0, 0, deadlineOf(options)})));
+  if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
+  return finish(errorOf(client->impl->command({.kind = Kind::exists, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::none)));
 }
 
-fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options, fluxon_stat* stat) {
+fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options,
+                            fluxon_stat* stat) {
   if (!client || !stat || (!key && keyBytes)) return invalid("client, key or stat is NULL");
   *stat = fluxon_stat{};
+  if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
   const Result<client::Stat> result = client->impl->stat(keyOf(key, keyBytes), deadlineOf(options));
   if (!result) return finish(result.error());
   stat->put_id = result.value().putId;
@@ -151,60 +161,75 @@ fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBy
   return FLUXON_OK;
 }
 
-// The outcome of a command that changes the cache is not known when the wait for it ended.
-static fluxon_code finishChange(const Result<client::Reply>& result) {
-  Error error = errorOf(result);
-  if (!result.ok() && error.code == Code::timedOut) error.code = Code::outcomeUnknown;
-  return finish(error);
-}
-
 fluxon_code fluxon_remove(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
   if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
-  return finishChange(client->impl->command({shm::CommandKind::remove, 0, keyOf(key, keyBytes), {}, 0, 0, 0, deadlineOf(options)}));
+  if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
+  return finish(errorOf(client->impl->command({.kind = Kind::remove, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::change)));
 }
 
-fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_t prefixBytes, const fluxon_call_options* options, uint64_t* count) {
+fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_t prefixBytes, const fluxon_call_options* options,
+                                uint64_t* count) {
   if (!client || !count || (!prefix && prefixBytes)) return invalid("client, prefix or count is NULL");
-  const Result<client::Reply> result = client->impl->command({shm::CommandKind::countPrefix, 0, keyOf(prefix, prefixBytes), {}, 0, 0, 0, deadlineOf(options)});
+  const client::Call call{.kind = Kind::countPrefix, .key = keyOf(prefix, prefixBytes), .deadline = deadlineOf(options)};
+  const Result<client::Reply> result = client->impl->command(call, Effect::none);
   *count = result.ok() ? result.value().valueBytes : 0;
   return finish(errorOf(result));
 }
 
-fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes, uint64_t limit,
-                        const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
-  if (!client || !callback || (!prefix && prefixBytes) || (!after && afterBytes)) return invalid("client, prefix, after or callback is NULL");
+namespace {
+
+// Hands the entries of one page to the callback; `last` becomes the last key. False: the callback has had enough.
+Result<bool> listPage(const std::string& payload, uint64_t& left, std::string& last, fluxon_list_callback callback, void* context) {
+  const Error cut{Code::protocol, "a listing is cut off"};
+  for (size_t at = 0; at < payload.size() && left > 0; --left) {
+    shm::ListEntry entry;
+    if (payload.size() - at < sizeof entry) return cut;
+    std::memcpy(&entry, payload.data() + at, sizeof entry);
+    at += sizeof entry;
+    if (entry.keyBytes > payload.size() - at) return cut;
+    last.assign(payload, at, entry.keyBytes);
+    at += std::min<size_t>((entry.keyBytes + 7) / 8 * 8, payload.size() - at);
+    if (!callback(context, last.data(), last.size(), entry.valueBytes, entry.putId)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes,
+                        uint64_t limit, const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
+  if (!client || !callback || (!prefix && prefixBytes) || (!after && afterBytes)) {
+    return invalid("client, prefix, after or callback is NULL");
+  }
   std::string last(static_cast<const char*>(after ? after : ""), afterBytes);
   const Time deadline = deadlineOf(options);
   for (uint64_t left = limit == 0 ? UINT64_MAX : limit; left > 0;) {
-    const Result<client::Reply> page = client->impl->command({shm::CommandKind::list, 0, keyOf(prefix, prefixBytes), last, std::min<uint64_t>(left, 1024), 0, 0, deadline});
+    const uint64_t wanted = std::min<uint64_t>(left, 1024);
+    const client::Call call{.kind = Kind::list, .key = keyOf(prefix, prefixBytes), .extra = last, .valueBytes = wanted, .deadline = deadline};
+    const Result<client::Reply> page = client->impl->command(call, Effect::none);
     if (const Error error = errorOf(page); !error.ok()) return finish(error);
-    const std::string& payload = page.value().payload;
-    if (payload.empty()) break;
-    for (size_t at = 0; at < payload.size() && left > 0; --left) {
-      shm::ListEntry entry;
-      if (payload.size() - at < sizeof entry) return finish({Code::protocol, "a listing is cut off"});
-      std::memcpy(&entry, payload.data() + at, sizeof entry);
-      at += sizeof entry;
-      if (entry.keyBytes > payload.size() - at) return finish({Code::protocol, "a listing is cut off"});
-      last.assign(payload, at, entry.keyBytes);
-      at += std::min<size_t>((entry.keyBytes + 7) / 8 * 8, payload.size() - at);
-      if (!callback(context, last.data(), last.size(), entry.valueBytes, entry.putId)) return FLUXON_OK;
-    }
+    if (page.value().payload.empty()) break;
+    const Result<bool> goesOn = listPage(page.value().payload, left, last, callback, context);
+    if (!goesOn) return finish(goesOn.error());
+    if (!goesOn.value()) break;
   }
   return FLUXON_OK;
 }
 
 fluxon_code fluxon_lease_grant(fluxon_client* client, uint64_t ttlMs, const fluxon_call_options* options, uint64_t* lease) {
   if (!client || !lease) return invalid("client or lease is NULL");
-  const Result<client::Reply> result = client->impl->command({shm::CommandKind::leaseGrant, 0, {}, {}, ttlMs, 0, 0, deadlineOf(options)});
+  const client::Call call{.kind = Kind::leaseGrant, .valueBytes = ttlMs, .deadline = deadlineOf(options)};
+  const Result<client::Reply> result = client->impl->command(call, Effect::change);
   *lease = result.ok() ? result.value().lease : 0;
-  return finishChange(result);
+  return finish(errorOf(result));
 }
+
 fluxon_code fluxon_lease_keep_alive(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
   if (!client) return invalid("client is NULL");
-  return finishChange(client->impl->command({shm::CommandKind::leaseKeepAlive, 0, {}, {}, 0, 0, lease, deadlineOf(options)}));
+  return finish(errorOf(client->impl->command({.kind = Kind::leaseKeepAlive, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
 }
+
 fluxon_code fluxon_lease_revoke(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
   if (!client) return invalid("client is NULL");
-  return finishChange(client->impl->command({shm::CommandKind::leaseRevoke, 0, {}, {}, 0, 0, lease, deadlineOf(options)}));
+  return finish(errorOf(client->impl->command({.kind = Kind::leaseRevoke, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
 }

@@ -11,6 +11,8 @@
 namespace fluxon::client {
 namespace {
 
+constexpr Duration kUndoPatience = seconds(5);  // for giving back what this client has; without an answer it ends with the client
+
 // Threads are spread over the shards of hazards, counters, touches and gates by the order of their first call.
 unsigned threadNumber() {
   static std::atomic<unsigned> next{0};
@@ -46,6 +48,10 @@ void hold(Attachment& attachment, const shm::Hit& hit, bool isOwn, Held& held) {
 Error forked() { return {Code::forked, "open a client of its own after fork"}; }
 
 Error asError(const Reply& reply) { return {reply.code, reply.payload}; }
+
+// A call that changes nothing and was not answered may be repeated; of one that changes something the outcome is unknown.
+Error ofRead(Error error) { return error.code == Code::outcomeUnknown ? Error{Code::unavailable, std::move(error.detail)} : error; }
+Error ofChange(Error error) { return error.code == Code::timedOut ? Error{Code::outcomeUnknown, std::move(error.detail)} : error; }
 
 }  // namespace
 
@@ -147,8 +153,8 @@ Error Client::follow(Attachment& attachment, const Reply& reply, std::string_vie
     return {};
   }
   if (outcome != shm::Probe::noHazard) return {Code::timedOut, "the value went away while it was being reached"};
-  const Result<Reply> counted = attachment.ring().call({shm::CommandKind::get, shm::kHold | shm::kLocalOnly, key, {}, 0, 0, 0, deadline});
-  if (!counted) return counted.error();
+  const Result<Reply> counted = attachment.ring().call({.kind = shm::CommandKind::get, .flags = shm::kHold | shm::kLocalOnly, .key = key, .deadline = deadline});
+  if (!counted) return ofRead(counted.error());
   const Reply& answer = counted.value();
   if (answer.code == Code::miss) return {Code::timedOut, "the value went away while it was being reached"};
   if (answer.code != Code::ok) return asError(answer);
@@ -175,8 +181,8 @@ Error Client::getFromNeighbour(const std::string& node, std::string_view key, Ti
   const Result<Attachment*> other = neighbour(node, deadline);
   if (!other) return other.error();
   const Use use{other.value()};
-  const Result<Reply> there = other.value()->ring().call({shm::CommandKind::get, shm::kLocalOnly, key, {}, 0, 0, 0, deadline});
-  if (!there) return there.error();
+  const Result<Reply> there = other.value()->ring().call({.kind = shm::CommandKind::get, .flags = shm::kLocalOnly, .key = key, .deadline = deadline});
+  if (!there) return ofRead(there.error());
   if (there.value().code == Code::ok) return follow(*other.value(), there.value(), key, deadline, held);
   if (there.value().code == Code::miss) return {Code::timedOut, "the value moved faster than it could be reached"};
   return asError(there.value());
@@ -191,8 +197,8 @@ Error Client::getByRing(std::string_view key, Time deadline, Held& held) {
     const Result<Attachment*> mine = own(deadline);
     if (!mine) return mine.error();
     const Use useMine{mine.value()};
-    const Result<Reply> asked = mine.value()->ring().call({shm::CommandKind::get, 0, key, {}, 0, 0, 0, deadline});
-    if (!asked) return asked.error();
+    const Result<Reply> asked = mine.value()->ring().call({.kind = shm::CommandKind::get, .key = key, .deadline = deadline});
+    if (!asked) return ofRead(asked.error());
     if (asked.value().code != Code::ok) return asError(asked.value());
     if (asked.value().node.empty()) {
       last = follow(*mine.value(), asked.value(), key, deadline, held);
@@ -211,7 +217,7 @@ void Client::release(Held& held) {
   if (!attachment || !attachment->alive()) return;
   if (!held.byRing) return attachment->drop({static_cast<uint32_t>(held.handle)});
   // If this is not heard, the hold ends with the client.
-  (void)attachment->ring().call({shm::CommandKind::release, 0, {}, {}, 0, held.handle, 0, bootTime() + seconds(5)});
+  (void)attachment->ring().call({.kind = shm::CommandKind::release, .slotRef = held.handle, .deadline = bootTime() + kUndoPatience});
   attachment->unuse();
 }
 
@@ -261,12 +267,13 @@ void Client::replace(std::vector<Attachment*> all, const std::vector<Attachment*
   delete old;
 }
 
-Result<Reply> Client::command(Call call) {
+Result<Reply> Client::command(const Call& call, Effect effect) {
   if (!alive()) return forked();
   Result<Attachment*> mine = own(call.deadline);
   if (!mine) return mine.error();
+  const Use useMine{mine.value()};
   Result<Reply> reply = mine.value()->ring().call(call);
-  mine.value()->unuse();
+  if (!reply) return effect == Effect::change ? ofChange(reply.error()) : ofRead(reply.error());
   return reply;
 }
 
@@ -282,8 +289,9 @@ Result<Granted> Client::putStart(const Put& put) {
     attachment->unuse();
     return error;
   };
-  const Result<Reply> reply = attachment->ring().call({shm::CommandKind::putStart, put.flags, put.key, {}, put.length, 0, put.lease, put.deadline});
-  if (!reply) return fail(reply.error());
+  const Result<Reply> reply = attachment->ring().call(
+      {.kind = shm::CommandKind::putStart, .flags = put.flags, .key = put.key, .valueBytes = put.length, .lease = put.lease, .deadline = put.deadline});
+  if (!reply) return fail(ofRead(reply.error()));
   if (reply.value().code != Code::ok) return fail(asError(reply.value()));
   Granted granted{nullptr, put.length, attachment, reply.value().slotRef};
   Result<char*> place = attachment->writable(reply.value().offset, put.length, put.deadline);
@@ -297,9 +305,13 @@ Result<Granted> Client::putStart(const Put& put) {
 
 Result<PutId> Client::commit(const Granted& granted, Time deadline) {
   if (!granted.attachment->alive()) return forked();
-  const Result<Reply> reply = granted.attachment->ring().call({shm::CommandKind::commit, 0, {}, {}, 0, granted.slotRef, 0, deadline});
+  const Result<Reply> reply = granted.attachment->ring().call({.kind = shm::CommandKind::commit, .slotRef = granted.slotRef, .deadline = deadline});
+  if (!reply && reply.error().code == Code::tooMany) {
+    abort(granted);
+    return reply.error();
+  }
   granted.attachment->unuse();
-  if (!reply) return Error{reply.error().code == Code::tooMany ? Code::tooMany : Code::outcomeUnknown, reply.error().detail};
+  if (!reply) return ofChange(reply.error());
   if (reply.value().code != Code::ok) return asError(reply.value());
   return PutId(reply.value().putId);
 }
@@ -307,7 +319,7 @@ Result<PutId> Client::commit(const Granted& granted, Time deadline) {
 void Client::abort(const Granted& granted) {
   if (!granted.attachment->alive()) return;
   // If this is not heard, the grant ends with the client.
-  (void)granted.attachment->ring().call({shm::CommandKind::abort, 0, {}, {}, 0, granted.slotRef, 0, bootTime() + seconds(5)});
+  (void)granted.attachment->ring().call({.kind = shm::CommandKind::abort, .slotRef = granted.slotRef, .deadline = bootTime() + kUndoPatience});
   granted.attachment->unuse();
 }
 
@@ -315,11 +327,9 @@ Result<PutId> Client::put(const Put& put, const void* data) {
   if (put.length <= shm::kInlineValueBytes) {
     const std::string_view value(static_cast<const char*>(data), put.length);
     if (put.key.empty()) return Error{Code::invalidKey, "0 bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
-    const Result<Reply> reply = command({shm::CommandKind::putInline, put.flags, put.key, value, 0, 0, put.lease, put.deadline});
-    if (!reply) {
-      const bool sent = reply.error().code == Code::timedOut;
-      return sent ? Error{Code::outcomeUnknown, reply.error().detail} : reply.error();
-    }
+    const Result<Reply> reply = command(
+        {.kind = shm::CommandKind::putInline, .flags = put.flags, .key = put.key, .extra = value, .lease = put.lease, .deadline = put.deadline}, Effect::change);
+    if (!reply) return reply.error();
     if (reply.value().code != Code::ok) return asError(reply.value());
     return PutId(reply.value().putId);
   }
@@ -331,7 +341,7 @@ Result<PutId> Client::put(const Put& put, const void* data) {
 }
 
 Result<Stat> Client::stat(std::string_view key, Time deadline) {
-  const Result<Reply> reply = command({shm::CommandKind::stat, 0, key, {}, 0, 0, 0, deadline});
+  const Result<Reply> reply = command({.kind = shm::CommandKind::stat, .key = key, .deadline = deadline}, Effect::none);
   if (!reply) return reply.error();
   if (reply.value().code != Code::ok) return asError(reply.value());
   return Stat{reply.value().putId, reply.value().valueBytes, reply.value().lease, reply.value().payload};

@@ -76,8 +76,10 @@ class Client {
   static Result<PutId> commit(const Granted&, Time deadline);
   static void abort(const Granted&);
 
-  // One command to the own owner.
-  Result<Reply> command(Call call);
+  // One command to the own owner. Without an answer, one that changes nothing is `timedOut` or `unavailable`; of one that changes
+  // something the outcome is unknown.
+  enum class Effect { none, change };
+  Result<Reply> command(const Call& call, Effect effect);
   Result<Stat> stat(std::string_view key, Time deadline);
 
  private:

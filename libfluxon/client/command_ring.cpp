@@ -118,7 +118,7 @@ Result<Reply> CommandRing::call(const Call& call) {
     uint32_t expected = of(shm::CommandState::submitted);
     if (slot.state.compare_exchange_strong(expected, of(shm::CommandState::abandoned), std::memory_order_seq_cst)) {
       giveSlot(index, true);
-      return dead() ? Error{Code::unavailable, "the owner has ended"} : Error{Code::timedOut, "the owner did not answer"};
+      return dead() ? Error{Code::outcomeUnknown, "the owner has ended"} : Error{Code::timedOut, "the owner did not answer"};
     }
   }
   Reply reply;

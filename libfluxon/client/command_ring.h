@@ -47,8 +47,9 @@ class CommandRing {
   // `bell`: the owner's eventfd; `socket`: ends when the owner ends. Both stay the caller's.
   CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, int bell, int socket);
 
-  // Blocks until the answer or the deadline. timedOut: the owner undoes what the command would have granted, but a change of the
-  // cache may or may not happen; tooMany: no command slot became free; unavailable: the owner has ended.
+  // Blocks until the answer or the deadline. timedOut, outcomeUnknown (the owner has ended): the command was submitted; what it would
+  // have granted is undone, a change of the cache may or may not happen. tooMany (no command slot became free), unavailable (the
+  // owner has ended): it was not.
   Result<Reply> call(const Call&);
   // True: the owner serves nothing now, so it may have ended; costs no system call.
   bool suspect() const;

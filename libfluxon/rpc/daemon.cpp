@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/log.h"
 
@@ -31,6 +32,16 @@ kj::Promise<void> Daemon::stopped() {
 kj::Promise<void> Daemon::at(Time when) {
   const int64_t left = std::clamp<int64_t>((when - bootTime()).ns, 0, seconds(3600).ns);
   return timer().afterDelay(left * kj::NANOSECONDS);
+}
+
+int guarded(const char* process, const std::function<int()>& run) {
+  int status = 70;
+  KJ_IF_MAYBE(error, kj::runCatchingExceptions([&] { status = run(); })) {
+    const Code code = error->getType() == kj::Exception::Type::DISCONNECTED ? Code::unavailable : Code::system;
+    std::fprintf(stderr, "%s: %s: %s\n", process, sentence(code), error->getDescription().cStr());
+    return sysexit(code);
+  }
+  return status;
 }
 
 void announceReady(int readyFd, const std::string& status) {
@@ -89,7 +100,7 @@ kj::Promise<Result<std::string>> HttpEndpoint::listen(const HttpAddress& address
     HttpAddress bound = address;
     bound.port = static_cast<uint16_t>(state_->receiver->getPort());
     return Result<std::string>(toString(bound));
-  }, [text](kj::Exception&& error) {
+  }).catch_([text](kj::Exception&& error) {
     return Result<std::string>(Code::unavailable, "listen on " + text + ": " + error.getDescription().cStr());
   });
 }

@@ -33,6 +33,9 @@ class Daemon {
   kj::Own<UvGuest> uv_;
 };
 
+// The one place where a kj::Exception that nobody expected becomes a line on stderr and an exit status.
+int guarded(const char* process, const std::function<int()>& run);
+
 // Tells whoever started us: NOTIFY_SOCKET (systemd), and a newline on `readyFd` (-1: none), which is closed.
 void announceReady(int readyFd, const std::string& status);
 void announceStopping();

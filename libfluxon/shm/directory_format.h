@@ -80,7 +80,8 @@ struct DirectoryHeader {
   uint64_t pid;
   alignas(64) Word leaseUntilNs;  // CLOCK_BOOTTIME; nothing may be served at or after it; 0: not serving
   Word servingIncarnation;        // changes when the owner was fenced and joins again
-  Word highestTerm;               // (term, master incarnation) seen; lower ones are refused
+  Word clusterId;                 // of the masters seen, 0: none yet
+  Word highestTerm;               // (term, master incarnation) seen of that cluster; lower ones are refused
   Word highestMaster;
   alignas(64) Half controlAsleep; // 1: a client must ring the eventfd after submitting
 };

@@ -43,7 +43,7 @@ class MappedFile {
 
   // Maps the whole of an open file, shared. The descriptor is not kept.
   static Result<MappedFile> map(int fd, Access access, const std::string& what);
-  // Opens (no link is followed; owner must be this user, root, or reachable by the group's mode) and maps.
+  // Opens (no link is followed, nothing but a regular file) and maps.
   static Result<MappedFile> open(const std::string& path, Access access);
 
   char* data() const { return static_cast<char*>(base_); }

@@ -19,9 +19,10 @@ Result<Paths> Paths::of(const std::string& root, const std::string& cluster) {
     return Error{Code::invalidArgument, "cluster name '" + cluster + "' (accepted: 1 to 32 of A-Z a-z 0-9 _ - ., no leading .)"};
   }
   Paths paths{root, cluster};
+  if (const char* named = std::getenv("FLUXON_SHM_ROOT"); paths.root.empty() && named) paths.root = named;
   if (paths.root.empty()) {
-    const char* fromEnvironment = std::getenv("FLUXON_SHM_ROOT");
-    paths.root = fromEnvironment && *fromEnvironment ? fromEnvironment : "/dev/shm/fluxon-" + std::to_string(::geteuid());
+    paths.root = "/dev/shm/fluxon-" + std::to_string(::geteuid());
+    paths.isDefaultRoot = true;
   }
   while (paths.root.size() > 1 && paths.root.back() == '/') paths.root.pop_back();
   if (paths.root[0] != '/') return Error{Code::invalidArgument, "shared memory root '" + paths.root + "' is not an absolute path"};

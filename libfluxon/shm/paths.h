@@ -14,6 +14,7 @@ namespace fluxon::shm {
 struct Paths {
   std::string root;
   std::string cluster;
+  bool isDefaultRoot = false;  // nobody has named it
 
   // `root` empty: $FLUXON_SHM_ROOT, else /dev/shm/fluxon-<uid>. `invalidArgument` for a bad cluster name or a root so long
   // that a socket path would not fit.

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -135,6 +136,26 @@ double Cluster::metric(const std::string& process, const std::string& name, cons
   return sum;
 }
 
+Place::Place() {
+  char folder[] = "/tmp/fluxon-test-XXXXXX";
+  REQUIRE(::mkdtemp(folder));
+  folder_ = folder;
+  root_ = "/dev/shm/" + folder_.substr(5);
+}
+
+Place::~Place() {
+  std::filesystem::remove_all(root_);
+  std::filesystem::remove_all(folder_);
+}
+
+std::string Place::configure(const std::string& owner, const std::string& master, const std::string& root) const {
+  const std::string path = folder_ + "/fluxon.toml";
+  std::ofstream(path) << "[common]\ncluster = \"t\"\nshm_root = \"" << (root.empty() ? root_ : root) << "\"\n[master]\nstate_dir = \"" << folder_
+                      << "/state\"\nlease_ms = 1000\n" << master << "[owner]\nnode = \"n0\"\n"
+                      << (owner.find("segment_size") == std::string::npos ? "segment_size = \"16MiB\"\n" : "") << owner;
+  return path;
+}
+
 bool eventually(const std::function<bool()>& holds, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!holds()) {
@@ -197,6 +218,18 @@ int run(const std::string& command, std::string& output) {
   for (size_t n; (n = ::fread(buffer, 1, sizeof buffer, pipe)) > 0;) output.append(buffer, n);
   const int status = ::pclose(pipe);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+Ended execute(const std::string& command) {
+  Ended ended;
+  const int err = ::memfd_create("stderr", MFD_CLOEXEC);
+  REQUIRE(err >= 0);
+  const std::string where = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(err);
+  ended.status = run("{ " + command + "\n} 2>>" + where + "; exit $?", ended.out);
+  char buffer[4096];
+  for (ssize_t n, at = 0; (n = ::pread(err, buffer, sizeof buffer, at)) > 0; at += n) ended.err.append(buffer, static_cast<size_t>(n));
+  ::close(err);
+  return ended;
 }
 
 std::string valueOf(uint64_t seed, size_t bytes) {

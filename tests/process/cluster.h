@@ -52,6 +52,20 @@ class Cluster {
   std::map<std::string, pid_t> pids_;
 };
 
+// A private folder and an empty shared memory root, for tests that start processes themselves. Both are gone at the end.
+class Place {
+ public:
+  Place();
+  ~Place();
+  // Writes fluxon.toml of cluster "t" with node "n0" on top of these lines, and returns its path.
+  std::string configure(const std::string& owner = "", const std::string& master = "", const std::string& root = "") const;
+  const std::string& folder() const { return folder_; }
+  const std::string& root() const { return root_; }
+
+ private:
+  std::string folder_, root_;
+};
+
 // Waits until `holds` says so; false after `seconds`.
 bool eventually(const std::function<bool()>& holds, double seconds = 10);
 // Runs a function in a child process that ends with its result; the child's pid.
@@ -62,6 +76,12 @@ int waitFor(pid_t pid);
 std::string httpGet(const std::string& address, const std::string& path);
 // Runs a command; its exit status, with stdout and stderr together in `output`.
 int run(const std::string& command, std::string& output);
+// Runs a shell command; stdout and stderr apart.
+struct Ended {
+  int status = 0;  // or minus the signal
+  std::string out, err;
+};
+Ended execute(const std::string& command);
 // Bytes that differ from key to key and round to round.
 std::string valueOf(uint64_t seed, size_t bytes);
 

@@ -9,7 +9,9 @@
 #include <set>
 #include <thread>
 
+#include "base/hash.h"
 #include "cluster.h"
+#include "shm/directory_format.h"
 
 using namespace fluxon::test;
 
@@ -294,22 +296,41 @@ TEST_CASE("a key lease keeps its values and takes them with it") {
   CHECK(codeOf([&] { client.leaseGrant(1); }) == FLUXON_INVALID_ARGUMENT);
 }
 
-TEST_CASE("more keys than the directory has places for go by the ring, and a full one is an error that says so") {
-  Cluster cluster({.owner = "segment_size = \"64MiB\"\nmax_keys = 64\n"});
+TEST_CASE("keys whose buckets are full go by the ring and are held like all others") {
+  Cluster cluster({.owner = "segment_size = \"64MiB\"\nmax_keys = 256\n"});
   auto client = cluster.client();
-  int done = 0;
-  std::string message;
-  for (; done < 1000 && message.empty(); ++done) message = messageOf([&] { client.put("k" + std::to_string(done), "value " + std::to_string(done)); });
-  CHECK(message.find("directory is full") != std::string::npos);
-  CHECK(done > 64);
-  CHECK(cluster.metric("n0", "fluxon_owner_directory_overflow_slots") > 0);
+  // 256 keys have 64 buckets of 8: more keys than that with the same two buckets.
+  std::vector<std::string> keys;
+  for (int i = 0; keys.size() < 24; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    const uint64_t hash = fluxon::keyHash(key);
+    if (fluxon::shm::firstBucket(hash, 64) == 5 && fluxon::shm::secondBucket(hash, 64) == 9) keys.push_back(key);
+  }
   std::vector<fluxon::Holder> holders;
-  for (int i = 0; i + 1 < done; ++i) {
-    auto holder = client.get("k" + std::to_string(i));
+  for (const std::string& key : keys) client.put(key, "value of " + key);
+  CHECK(cluster.metric("n0", "fluxon_owner_directory_overflow_slots") == 8);
+  for (const std::string& key : keys) {
+    auto holder = client.get(key);
     REQUIRE(holder);
-    CHECK(holder->text() == "value " + std::to_string(i));
+    CHECK(holder->text() == "value of " + key);
     holders.push_back(std::move(*holder));
   }
+  for (const std::string& key : keys) client.put(key, "newer " + key);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    CHECK(holders[i].text() == "value of " + keys[i]);
+    CHECK(client.get(keys[i])->text() == "newer " + keys[i]);
+  }
+}
+
+TEST_CASE("more keys than max_keys: the oldest go, as they do when bytes are short") {
+  Cluster cluster({.owner = "segment_size = \"64MiB\"\nmax_keys = 64\n"});
+  auto client = cluster.client();
+  for (int i = 0; i < 1000; ++i) {
+    client.put("k" + std::to_string(i), std::to_string(i));
+    REQUIRE(client.get("k" + std::to_string(i))->text() == std::to_string(i));
+  }
+  CHECK(client.countPrefix("k") <= 64);
+  CHECK(client.countPrefix("k") > 32);
 }
 
 TEST_CASE("more holders than a client has hazard words are counted by the owner") {

@@ -120,7 +120,7 @@ TEST_CASE("a late commit of a put whose writer was taken for dead is refused") {
   cluster.kill("master");
   cluster.start("master");
   // The owner has joined the new term: the put belongs to the old one.
-  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_serving") == 1; }));
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_rejoins_total") == 1 && cluster.metric("n0", "fluxon_owner_serving") == 1; }));
   const fluxon_code code = codeOf([&] { std::move(*grant).commit(); });
   CHECK((code == FLUXON_TERM_CHANGED || code == FLUXON_UNAVAILABLE));
   CHECK_FALSE(client.get("key"));
@@ -240,7 +240,7 @@ TEST_CASE("an owner stopped past its lease and continued serves nothing old") {
     }
   }));
   CHECK(held->text() == "old");
-  CHECK(cluster.metric("n0", "fluxon_owner_rejoins_total") >= 2);
+  CHECK(cluster.metric("n0", "fluxon_owner_rejoins_total") >= 1);
 }
 
 TEST_CASE("after a fork the client is the parent's: the child is told so and cannot harm it") {

@@ -40,13 +40,22 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     abandonPut(member, operation);
     return reply(member, std::move(answer));
   }
-  const bool refusedExists = (put.flags & shm::kRejectIfExists) && entry.routed();
-  const bool refusedLease = put.lease && !leases_.find(put.lease);
-  if (refusedExists || refusedLease) {
+  const bool leaseGone = put.lease && !leases_.find(put.lease);
+  if ((put.flags & shm::kRejectIfExists) && entry.routed()) {
     ++counters_.putsRefused;
-    answer.code = refusedExists ? Code::exists : Code::noLease;
+    answer.code = Code::exists;
     abandonPut(member, operation);
     return reply(member, std::move(answer));
+  }
+  if (leaseGone) {
+    // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
+    ++counters_.putsRefused;
+    answer.code = Code::noLease;
+    member.space.unroute(put.offset);
+    endPut(member, operation);
+    reply(member, std::move(answer));
+    if (entry.routed()) return removeKey(entry, nullptr, OperationId(), now);
+    return table_.settle(entry);
   }
   endPut(member, operation);
   auto change = std::make_unique<Change>();

@@ -78,5 +78,5 @@ int main(int argc, char** argv) {
   int status = 0;
   const auto options = fluxon::master::parseOptions(argc, argv, status);
   if (!options) return status;
-  return fluxon::master::run(*options);
+  return fluxon::rpc::guarded("fluxon-master", [&] { return fluxon::master::run(*options); });
 }

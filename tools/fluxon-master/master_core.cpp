@@ -235,15 +235,17 @@ void MasterCore::reserve(Member& member, const rpc::Request& request) {
 }
 
 void MasterCore::release(Member& member, const rpc::Request& request, Time now) {
+  Code code = Code::ok;
   for (const uint64_t offset : request.offsets) {
     const MemberSpace::Record* record = member.space.find(offset);
-    if (!record || (record->use != Use::unrouted && record->use != Use::reserved)) {
+    if (record && (record->use == Use::unrouted || record->use == Use::reserved)) {
+      member.space.free(offset);
+    } else {
       // The owner frees only what it was told is over; anything else is its mistake and must not cost us a live extent.
-      return replyCode(member, request.id, Code::protocol, "release of an extent that is not over");
+      code = Code::protocol;
     }
-    member.space.free(offset);
   }
-  replyCode(member, request.id, Code::ok);
+  replyCode(member, request.id, code, code == Code::ok ? "" : "release of an extent that is not over");
   serveWaiting(member, now);
 }
 
@@ -352,11 +354,12 @@ void MasterCore::tick(Time now) {
       end(*member, MemberState::fenced, now);
       continue;
     }
-    while (!member->waiting.empty() && now >= member->waiting.front().deadline) {
+    std::erase_if(member->waiting, [&](const WaitingPut& put) {
+      if (now < put.deadline) return false;
       ++counters_.noSpace;
-      replyCode(*member, member->waiting.front().request.id, Code::noSpace, member->space.describe());
-      member->waiting.pop_front();
-    }
+      replyCode(*member, put.request.id, Code::noSpace, member->space.describe());
+      return true;
+    });
     serveWaiting(*member, now);
     askVictims(*member, now);
   }

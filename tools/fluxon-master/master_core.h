@@ -113,6 +113,7 @@ class MasterCore {
   bool tryPutStart(Member&, const rpc::Request&, Time now);
   void serveWaiting(Member&, Time now);
   void askVictims(Member&, Time now);
+  void backOff(Member&, Time now);
 
   // changes.cpp: publish, remove, invalidate
   bool deferIfChanging(KeyEntry&, Member&, const rpc::Request&);

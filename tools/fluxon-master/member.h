@@ -46,7 +46,7 @@ struct WaitingPut {
 class Member {
  public:
   Member(rpc::Registration registration, Time end)
-      : registration_(std::move(registration)), leaseEnd(end), space(registration_.segmentBytes) {}
+      : registration_(std::move(registration)), leaseEnd(end), space(registration_.segmentBytes, registration_.maxKeys) {}
 
   const std::string& node() const { return registration_.node; }
   Incarnation incarnation() const { return registration_.incarnation; }
@@ -68,6 +68,7 @@ class Member {
   bool invalidating = false;
   uint64_t evictions = 0;
   Time retryVictims{0};  // victims were busy: none are asked again before this
+  Duration busyBackOff{0};
 };
 
 }  // namespace fluxon::master

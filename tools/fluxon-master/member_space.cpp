@@ -15,6 +15,7 @@ bool MemberSpace::adopt(Extent extent) {
 }
 
 std::optional<Extent> MemberSpace::allocate(uint64_t payloadBytes, Use use) {
+  if (records_.size() >= maxExtents_) return std::nullopt;
   const std::optional<Extent> extent = allocator_.allocate(payloadBytes);
   if (!extent) return extent;
   records_.emplace(extent->offset, Record{*extent, use, nullptr, false});
@@ -30,6 +31,7 @@ MemberSpace::Record* MemberSpace::find(uint64_t offset) {
 void MemberSpace::account(Record& record, Use to) {
   bytes_[static_cast<size_t>(record.use)] -= record.extent.length;
   bytes_[static_cast<size_t>(to)] += record.extent.length;
+  reclaiming_ += (to == Use::reclaiming) - (record.use == Use::reclaiming);
   const auto readable = [](Use use) { return use == Use::routed || use == Use::reclaiming; };
   if (readable(to) && !readable(record.use)) ++replicas_;
   if (!readable(to) && readable(record.use)) {
@@ -85,9 +87,12 @@ void MemberSpace::free(uint64_t offset) {
   records_.erase(it);
 }
 
-std::vector<uint64_t> MemberSpace::takeVictims(uint64_t wanted, size_t limit) {
+std::vector<uint64_t> MemberSpace::takeVictims(uint64_t wantedBytes, uint64_t wantedExtents, size_t limit) {
+  const auto lacking = [&] {
+    return freeBytes() + bytes(Use::reclaiming) < wantedBytes || records_.size() + wantedExtents > maxExtents_ + reclaiming_;
+  };
   std::vector<uint64_t> victims;
-  while (victims.size() < limit && freeBytes() + bytes(Use::reclaiming) < wanted) {
+  while (victims.size() < limit && lacking()) {
     const std::optional<uint64_t> victim = policy_.nextVictim();
     if (!victim) break;
     Record* record = find(*victim);
@@ -118,9 +123,9 @@ void MemberSpace::reclaimed(uint64_t offset) {
 uint64_t MemberSpace::reserveAhead() const { return std::min(capacity() / 50, 64 * kMiB); }
 
 std::string MemberSpace::describe() const {
-  return "total " + formatSize(capacity()) + ", free " + formatSize(freeBytes()) + ", largestFree " + formatSize(largestFree()) +
+  return "total " + formatSize(capacity()) + " and " + std::to_string(maxExtents_) + " keys" + ", free " + formatSize(freeBytes()) + ", largestFree " + formatSize(largestFree()) +
          ", held " + formatSize(bytes(Use::unrouted)) + ", leased " + formatSize(leasedBytes_) + ", reserved " +
-         formatSize(bytes(Use::reserved));
+         formatSize(bytes(Use::reserved)) + ", " + std::to_string(records_.size()) + " extents in use";
 }
 
 }  // namespace fluxon::master

@@ -48,7 +48,8 @@ class MemberSpace {
     bool leased = false;
   };
 
-  explicit MemberSpace(uint64_t segmentBytes) : allocator_(segmentBytes), policy_(segmentBytes) {}
+  // At most `maxExtents` are in use at once: the owner's directory has places for that many.
+  MemberSpace(uint64_t segmentBytes, uint64_t maxExtents) : allocator_(segmentBytes), policy_(segmentBytes), maxExtents_(maxExtents) {}
 
   // False, and no change, if the extent overlaps another or is not one.
   bool adopt(Extent extent);
@@ -67,14 +68,16 @@ class MemberSpace {
 
   void touch(uint64_t offset) { policy_.touch(offset); }
 
-  // Takes victims (routed → reclaiming) until free bytes and those being reclaimed reach `wanted`. At most `limit` at once.
-  std::vector<uint64_t> takeVictims(uint64_t wanted, size_t limit);
+  // Takes victims (routed → reclaiming) until what is free and what is being reclaimed reach `bytes` and `extents`. At most `limit`
+  // at once.
+  std::vector<uint64_t> takeVictims(uint64_t bytes, uint64_t extents, size_t limit);
   void reclaimBusy(uint64_t offset);   // reclaiming → routed
   void reclaimed(uint64_t offset);     // reclaiming → free
 
   uint64_t capacity() const { return allocator_.capacity(); }
   uint64_t freeBytes() const { return allocator_.freeBytes(); }
   uint64_t largestFree() const { return allocator_.largestFree(); }
+  uint64_t maxExtents() const { return maxExtents_; }
   uint64_t bytes(Use use) const { return bytes_[static_cast<size_t>(use)]; }
   uint64_t leasedBytes() const { return leasedBytes_; }
   size_t replicas() const { return replicas_; }
@@ -91,6 +94,8 @@ class MemberSpace {
 
   ExtentAllocator allocator_;
   EvictionPolicy policy_;
+  uint64_t maxExtents_;
+  uint64_t reclaiming_ = 0;  // extents being reclaimed
   std::unordered_map<uint64_t, Record> records_;  // by offset
   uint64_t bytes_[kUses] = {};
   uint64_t leasedBytes_ = 0;

@@ -7,7 +7,7 @@ namespace fluxon::master {
 namespace {
 
 constexpr size_t kVictimsAtOnce = 256;
-constexpr Duration kBusyBackOff = milliseconds(5);
+constexpr Duration kLeastBackOff = milliseconds(5), kMostBackOff = milliseconds(100);
 // With fewer replicas one victim is worth more than the space kept ahead: what was acknowledged stays until it must go.
 constexpr size_t kReplicasToKeepAhead = 32;
 
@@ -40,6 +40,12 @@ void MasterCore::serveWaiting(Member& member, Time now) {
   while (!member.waiting.empty() && tryPutStart(member, member.waiting.front().request, now)) member.waiting.pop_front();
 }
 
+// All victims were being read, or there was none: asking again at once would ask the same ones.
+void MasterCore::backOff(Member& member, Time now) {
+  member.busyBackOff = std::clamp(member.busyBackOff * 2, kLeastBackOff, kMostBackOff);
+  member.retryVictims = now + member.busyBackOff;
+}
+
 void MasterCore::askVictims(Member& member, Time now) {
   if (now < member.retryVictims) return;
   MemberSpace& space = member.space;
@@ -51,9 +57,10 @@ void MasterCore::askVictims(Member& member, Time now) {
   if (!member.waiting.empty() && space.bytes(Use::reclaiming) == 0 && space.freeBytes() >= wanted) {
     wanted = std::min(space.capacity(), space.freeBytes() + extentBytes(member.waiting.front().request.bytes));
   }
-  const std::vector<uint64_t> victims = space.takeVictims(wanted, kVictimsAtOnce);
+  const uint64_t extentsAhead = std::min<uint64_t>(space.maxExtents() / 50, 256);
+  const std::vector<uint64_t> victims = space.takeVictims(wanted, member.waiting.size() + extentsAhead, kVictimsAtOnce);
   if (victims.empty()) {
-    if (!member.waiting.empty()) member.retryVictims = now + kBusyBackOff;
+    if (!member.waiting.empty()) backOff(member, now);
     return;
   }
   std::vector<rpc::Version> items;
@@ -100,7 +107,11 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       table_.settle(entry);
     }
   }
-  if (freed == 0) member.retryVictims = now + kBusyBackOff;
+  if (freed == 0) {
+    backOff(member, now);
+  } else {
+    member.busyBackOff = Duration{0};
+  }
   serveWaiting(member, now);
   askVictims(member, now);
 }

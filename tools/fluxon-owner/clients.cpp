@@ -44,6 +44,13 @@ bool sendMessage(int socket, const shm::AttachReply& reply, const int* descripto
   return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof reply);
 }
 
+// What a client that has given up waiting still wants done: it has parted with a grant or a hold. A commit that nobody waits for any
+// more gives its grant back.
+bool afterwards(shm::CommandKind& kind) {
+  if (kind == shm::CommandKind::commit) kind = shm::CommandKind::abort;
+  return kind == shm::CommandKind::abort || kind == shm::CommandKind::release;
+}
+
 shm::AttachReply makeReply(Code code, ClientId client, const std::string& detail) {
   shm::AttachReply reply{};
   std::memcpy(reply.magic, shm::kAttachMagic, 8);
@@ -102,6 +109,11 @@ kj::Promise<void> Clients::accept() {
     shm::Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) break;
     tasks_->add(converse(std::move(socket)));
+  }
+  // Out of descriptors: connections that wait ring no bell again.
+  if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+    log::warn(std::string("accept: ") + std::strerror(errno));
+    return daemon_.timer().afterDelay(100 * kj::MILLISECONDS).then([this] { return accept(); });
   }
   return listenerObserver_->whenBecomesReadable().then([this] { return accept(); });
 }
@@ -285,11 +297,8 @@ bool Clients::drainOne(Client& client, size_t& left) {
     }
     shm::CommandSlot& slot = shared.commands[index];
     const auto state = static_cast<shm::CommandState>(slot.state.load(std::memory_order_acquire));
-    if (state == shm::CommandState::abandoned) {
-      slot.state.store(static_cast<uint32_t>(shm::CommandState::free), std::memory_order_release);
-      continue;
-    }
-    if (state != shm::CommandState::submitted) {
+    const bool abandoned = state == shm::CommandState::abandoned;
+    if (!abandoned && state != shm::CommandState::submitted) {
       ++refused_;
       continue;
     }
@@ -303,6 +312,10 @@ bool Clients::drainOne(Client& client, size_t& left) {
     }
     Command command;
     command.kind = static_cast<shm::CommandKind>(request.kind);
+    if (abandoned && !afterwards(command.kind)) {
+      answer(caller, Answer{});  // lets the slot go
+      continue;
+    }
     command.flags = request.flags;
     command.key.assign(shared.payloads[index], request.keyBytes);
     command.extra.assign(shared.payloads[index] + request.keyBytes, request.extraBytes);

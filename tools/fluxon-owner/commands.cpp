@@ -139,7 +139,8 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
   if (refusePut(caller, command, now)) return;
   ++counters_.puts;
   const uint64_t size = extentBytes(command.valueBytes);
-  const bool plain = (command.flags & (shm::kRejectIfExists | shm::kRejectIfInFlight)) == 0;
+  // What the master may refuse is asked first, before an older value of ours is given up for it.
+  const bool plain = (command.flags & (shm::kRejectIfExists | shm::kRejectIfInFlight)) == 0 && !command.lease;
   const std::optional<uint64_t> offset = plain ? reserve_.take(size, now) : std::nullopt;
   open(command.key);
   if (!offset) {

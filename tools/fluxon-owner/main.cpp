@@ -62,5 +62,5 @@ int main(int argc, char** argv) {
   int status = 0;
   const auto options = fluxon::owner::parseOptions(argc, argv, status);
   if (!options) return status;
-  return fluxon::owner::run(*options);
+  return fluxon::rpc::guarded("fluxon-owner", [&] { return fluxon::owner::run(*options); });
 }

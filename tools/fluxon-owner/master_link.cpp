@@ -3,6 +3,7 @@
 #include <kj/debug.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/log.h"
 #include "rpc/codec.h"
@@ -59,12 +60,16 @@ kj::Promise<void> MasterLink::converse() {
   }).then([this](capnp::Response<schema::Master::HelloResults> hello) {
     const uint64_t term = hello.getTerm(), master = hello.getMaster();
     KJ_REQUIRE(rpc::toString(hello.getCluster()) == place_.cluster, "the master serves another cluster", hello.getCluster());
-    const uint64_t highest = header_.highestTerm.load(std::memory_order_relaxed);
+    // Terms count within one cluster id: a cluster whose state was made anew begins again.
+    const uint64_t cluster = std::strtoull(hello.getClusterId().cStr(), nullptr, 16);
+    const bool sameCluster = header_.clusterId.load(std::memory_order_relaxed) == cluster;
+    const uint64_t highest = sameCluster ? header_.highestTerm.load(std::memory_order_relaxed) : 0;
     KJ_REQUIRE(term > highest || (term == highest && master == header_.highestMaster.load(std::memory_order_relaxed)),
                "this master has been replaced by a later one", term, highest);
+    header_.clusterId.store(cluster, std::memory_order_relaxed);
     header_.highestTerm.store(term, std::memory_order_relaxed);
     header_.highestMaster.store(master, std::memory_order_relaxed);
-    const bool anew = term != term_ || master != master_ || core_.fenced();
+    const bool anew = !sameCluster || term != term_ || master != master_ || core_.fenced();
     if (anew) core_.drop(bootTime());
     kj::Promise<void> ready = anew ? scansDone() : kj::Promise<void>(kj::READY_NOW);
     return ready.then([this, term, master, anew] { return registerNow(term, master, anew); });

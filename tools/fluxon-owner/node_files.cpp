@@ -33,6 +33,9 @@ void NodeFiles::clearLeftovers() {
     if (old->bytes() >= sizeof(shm::DirectoryHeader) && !shm::refuse(header->file, shm::kDirectoryMagic, old->bytes())) {
       header->leaseUntilNs.store(0, std::memory_order_seq_cst);
       header->servingIncarnation.store(0, std::memory_order_seq_cst);
+      clusterId_ = header->clusterId.load();
+      highestTerm_ = header->highestTerm.load();
+      highestMaster_ = header->highestMaster.load();
     }
   }
   DIR* dir = ::opendir(paths_.nodeDir(node_).c_str());
@@ -73,6 +76,9 @@ Error NodeFiles::makeFiles(const Config::Owner& config, Incarnation incarnation)
   memory_ = shm::DirectoryWriter::layout(directoryMap_.data(), keysMap_.data(), shape_, incarnation, paths_.cluster, node_);
   memory_.header->pid = static_cast<uint64_t>(::getpid());
   memory_.header->controlAsleep.store(1, std::memory_order_relaxed);
+  memory_.header->clusterId.store(clusterId_, std::memory_order_relaxed);
+  memory_.header->highestTerm.store(highestTerm_, std::memory_order_relaxed);
+  memory_.header->highestMaster.store(highestMaster_, std::memory_order_relaxed);
   directory_ = std::make_unique<shm::DirectoryWriter>(memory_, shape_);
   return {};
 }

@@ -42,6 +42,9 @@ class NodeFiles {
   Error makeFiles(const Config::Owner&, Incarnation);
   void clearLeftovers();
 
+  // Of the node's last life: what it had seen of its master.
+  uint64_t clusterId_ = 0, highestTerm_ = 0, highestMaster_ = 0;
+
   shm::Paths paths_;
   std::string node_;
   int group_;

@@ -19,7 +19,7 @@ OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* s
     : settings_(std::move(settings)), directory_(directory), segment_(segment), host_(host), reserve_(segmentBytes / 32) {}
 
 void OwnerCore::drop(Time now) {
-  ++counters_.rejoins;
+  if (listening_) ++counters_.rejoins;
   listening_ = false;
   fenced_ = false;
   directory_.setLease(0);
@@ -32,9 +32,11 @@ void OwnerCore::drop(Time now) {
   dropped_.clear();
   scans_.clear();
   retiredScanning_ = false;
+  retired_.clear();
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     switch (directory_.state(slot)) {
-      case shm::SlotState::free: case shm::SlotState::retired: break;
+      case shm::SlotState::free: break;
+      case shm::SlotState::retired: retired_.push_back(slot); break;
       case shm::SlotState::granted: puts_.at(slot).orphan = true; break;
       case shm::SlotState::pending:
         puts_.erase(slot);
@@ -114,22 +116,31 @@ void OwnerCore::wake(const std::string& key, Time now) {
   for (Waiting& next : waiting) get(next.caller, std::move(next.command), now);
 }
 
-void OwnerCore::retireOlder(std::string_view key, uint64_t hash, uint32_t except) {
-  directory_.forEach(key, hash, [&](uint32_t slot) {
+// Retires what the key of a slot has besides it; nobody begins to read that any more.
+std::vector<uint32_t> OwnerCore::retireOlder(uint32_t than) {
+  std::vector<uint32_t> older;
+  directory_.forEach(directory_.key(than), directory_.hash(than), [&](uint32_t slot) {
     const shm::SlotState state = directory_.state(slot);
-    if (slot == except || (state != shm::SlotState::committed && state != shm::SlotState::reclaiming)) return;
+    if (slot == than || (state != shm::SlotState::committed && state != shm::SlotState::reclaiming)) return;
     directory_.retire(slot);
-    retired_.push_back(slot);
-    nextRetiredScan_ = Time{0};
+    older.push_back(slot);
   });
+  return older;
+}
+
+// Retired slots that the master names no more go when nobody reads them.
+void OwnerCore::awaitReaders(const std::vector<uint32_t>& retired) {
+  if (retired.empty()) return;
+  retired_.insert(retired_.end(), retired.begin(), retired.end());
+  nextRetiredScan_ = Time{0};
 }
 
 // granted → pending: the bytes are there; the master decides.
 void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
-  const Put& put = puts_.at(slot);
+  Put& put = puts_.at(slot);
   directory_.submit(slot);
   // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing.
-  if (!(put.flags & shm::kRejectIfExists)) retireOlder(directory_.key(slot), directory_.hash(slot), slot);
+  if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot);
   rpc::Request request;
   if (put.operation) {
     request.kind = rpc::RequestKind::putDone;

@@ -85,7 +85,6 @@ class OwnerCore {
  public:
   struct Settings {
     std::string node;
-    Duration heartbeat = seconds(2);
   };
   OwnerCore(Settings, shm::DirectoryWriter&, char* segment, uint64_t segmentBytes, Host&);
 
@@ -113,6 +112,8 @@ class OwnerCore {
   OperationId lowestUnanswered() const { return pending_.empty() ? OperationId(nextId_) : pending_.begin()->first; }
   bool listening() const { return listening_; }
 
+  Duration lease() const { return lease_; }
+
   const OwnerCounters& counters() const { return counters_; }
   size_t requestsPending() const { return pending_.size(); }
   size_t grants() const { return puts_.size(); }
@@ -128,6 +129,9 @@ class OwnerCore {
     uint32_t flags = 0;
     KeyLeaseId lease;
     bool orphan = false;  // of a term that is over: its commit is refused
+    // Older slots of the key that its submit retired. The master names their extents until it has decided, so they are not
+    // released before its reply.
+    std::vector<uint32_t> replaced;
   };
   struct Pending {
     rpc::Request request;
@@ -186,7 +190,8 @@ class OwnerCore {
   // owner_core.cpp
   Pending& request(rpc::Request, Caller, shm::CommandKind);
   void submit(uint32_t slot, Caller, shm::CommandKind);
-  void retireOlder(std::string_view key, uint64_t hash, uint32_t except);
+  std::vector<uint32_t> retireOlder(uint32_t than);
+  void awaitReaders(const std::vector<uint32_t>& retired);
   void giveUpPut(uint32_t slot, bool tellMaster);
   void freeSlot(uint32_t slot);
   void open(const std::string& key);

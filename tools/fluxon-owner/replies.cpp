@@ -99,12 +99,13 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   const uint32_t slot = pending.slot;
   FLUXON_CHECK(puts_.count(slot) && directory_.state(slot) == shm::SlotState::pending, "answer to a put that is not pending");
   const std::string key(directory_.key(slot));
+  awaitReaders(puts_.at(slot).replaced);
   puts_.erase(slot);
   Code code = reply.code;
   const bool published = code == Code::ok && reply.published;
   const bool current = controls_.at(key).bound <= reply.putId;
   if (published && current && serving(now)) {
-    retireOlder(key, directory_.hash(slot), slot);
+    awaitReaders(retireOlder(slot));
     counters_.putBytes += directory_.payloadBytes(slot);
     directory_.commit(slot, reply.putId);
   } else {

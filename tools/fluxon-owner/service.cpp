@@ -13,6 +13,7 @@
 namespace fluxon::owner {
 namespace {
 
+constexpr Duration kFirstBeat = milliseconds(100);  // the master has not said yet how long leases are
 constexpr size_t kClientsScannedHere = 4;
 constexpr size_t kSlotsScannedHere = 64;
 
@@ -37,7 +38,6 @@ rpc::Registration registrationOf(NodeFiles& files, const Config& config) {
 Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config)
     : daemon_(daemon),
       files_(files),
-      heartbeat_(config.master.lease / 5),
       populating_(config.owner.populate),
       populatePages_(config.owner.populate),
       core_({files.node()}, files.directory(), files.segment(), files.segmentBytes(), *this),
@@ -66,7 +66,8 @@ kj::Promise<void> Service::stop() {
 kj::Promise<void> Service::beat() {
   core_.heartbeat(clients_.takeTouches(), bootTime());
   run();
-  return daemon_.timer().afterDelay(heartbeat_.ns * kj::NANOSECONDS).then([this] { return beat(); });
+  const Duration pause = core_.lease().ns > 0 ? core_.lease() / 5 : kFirstBeat;
+  return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this] { return beat(); });
 }
 
 kj::Promise<void> Service::populate(uint64_t at) {
@@ -74,7 +75,8 @@ kj::Promise<void> Service::populate(uint64_t at) {
   return daemon_.uv().work([this, at, reached] { *reached = files_.populateStep(at); }).then([this, reached]() -> kj::Promise<void> {
     populating_ = *reached < files_.segmentBytes();
     if (populating_) return populate(*reached);
-    log::info("segment populated");
+    const bool all = files_.segmentHeader().populatedBytes.load(std::memory_order_relaxed) == files_.segmentBytes();
+    log::info(all ? "segment populated" : "this kernel does not populate: pages are touched by their first writer");
     return kj::READY_NOW;
   });
 }

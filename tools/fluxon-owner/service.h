@@ -41,7 +41,6 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
 
   rpc::Daemon& daemon_;
   NodeFiles& files_;
-  Duration heartbeat_;
   bool populating_;
   bool populatePages_;
   OwnerCore core_;

@@ -47,7 +47,8 @@ typedef struct fluxon_connect_options {
 /* Attaches to the owner: one message. `options` may be NULL. Errors: INVALID_ARGUMENT, UNAVAILABLE (no such owner), DENIED,
  * TOO_MANY (clients), TIMED_OUT, SYSTEM. */
 FLUXON_API fluxon_code fluxon_connect(const fluxon_connect_options* options, fluxon_client** client);
-/* Ends the client. Holders stay readable until they are released; grants are aborted. NULL is allowed. */
+/* Ends the client: no new calls. Holders stay readable until they are released, grants may still be committed or aborted; the owner
+ * keeps what they need until then. NULL is allowed. */
 FLUXON_API void fluxon_close(fluxon_client* client);
 /* Name of the node. */
 FLUXON_API const char* fluxon_node(const fluxon_client* client);

@@ -1,0 +1,539 @@
+// fluxonctl against real daemons: what it prints, what it exits with, and what it can still tell when they are dead.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "cluster.h"
+
+using namespace fluxon::test;
+namespace fs = std::filesystem;
+using namespace std::string_literals;
+
+namespace {
+
+const std::string kCtl = FLUXON_BIN "/fluxonctl";
+
+std::string shellQuoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+Ended ctl(const Cluster& cluster, const std::string& arguments, const std::string& before = "") {
+  return execute(before + kCtl + " --config " + cluster.config() + " " + arguments);
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool oneLine(const std::string& text) { return text.find('\n') + 1 == text.size() && text.starts_with("fluxonctl: "); }
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+std::string read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+std::string hex(const std::string& bytes) {
+  std::string out;
+  char digits[3];
+  for (const char c : bytes) {
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(c));
+    out += digits;
+  }
+  return out;
+}
+
+// Runs a Python expression of `o` over lines of JSON objects and gives what it prints, a line each. Every line must be an object.
+std::string jsonValues(const Cluster& cluster, const std::string& lines, const std::string& expression) {
+  const std::string path = cluster.folder() + "/lines.json";
+  write(path, lines);
+  const Ended ended = execute("PYTHONIOENCODING=utf-8 /usr/bin/python3 -c " +
+                              shellQuoted("import json,sys,base64\n"
+                                          "def strict(pairs):\n assert len(dict(pairs)) == len(pairs), pairs\n return dict(pairs)\n"
+                                          "for l in open(sys.argv[1],'rb').read().split(b'\\n')[:-1]:\n"
+                                          " o=json.loads(l.decode('utf-8'), object_pairs_hook=strict)\n assert isinstance(o,dict)\n print((" + expression + "))") +
+                              " " + path);
+  INFO(lines);
+  CHECK_MESSAGE(ended.status == 0, ended.err);
+  return ended.out;
+}
+
+const char* const kKeyHex = "(base64.b64decode(o['key_base64']) if 'key_base64' in o else o['key'].encode()).hex()";
+
+// The Prometheus text format, as far as a scraper must understand it.
+struct Sample {
+  std::string name, labels;
+  double value;
+};
+struct Page {
+  std::vector<Sample> samples;
+  std::map<std::string, std::string> types;
+
+  double sum(const std::string& name, const std::string& label = "") const {
+    double total = 0;
+    bool found = false;
+    for (const Sample& sample : samples) {
+      if (sample.name == name && has(sample.labels, label)) total += sample.value, found = true;
+    }
+    CHECK_MESSAGE(found, name);
+    return total;
+  }
+};
+
+Page parsePage(const std::string& text) {
+  static const std::regex kSample(R"re(([a-zA-Z_:][a-zA-Z0-9_:]*)(\{((?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+))re");
+  Page page;
+  std::set<std::string> helped, seen;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    std::istringstream words(line);
+    std::string hash, word, name, rest;
+    if (line.starts_with("#")) {
+      words >> hash >> word >> name >> rest;
+      if (word == "process") seen.clear(), helped.clear();  // of fluxonctl: the next process
+      if (word == "HELP") CHECK(helped.insert(name).second);
+      if (word == "TYPE") CHECK((rest == "gauge" || rest == "counter" || rest == "histogram"));
+      if (word == "TYPE") page.types[name] = rest;
+      CHECK((word == "HELP" || word == "TYPE" || word == "process"));
+      continue;
+    }
+    std::smatch match;
+    const bool good = std::regex_match(line, match, kSample);
+    CHECK(good);
+    if (!good) continue;
+    CHECK(seen.insert(match[1].str() + match[2].str()).second);
+    size_t used = 0;
+    const double value = match[4] == "+Inf" ? INFINITY : std::stod(match[4], &used);
+    CHECK(used == match[4].str().size());
+    name = match[1];
+    for (const char* suffix : {"_bucket", "_sum", "_count"}) {
+      if (name.ends_with(suffix) && page.types.count(name.substr(0, name.size() - std::string(suffix).size()))) name.resize(name.size() - std::string(suffix).size());
+    }
+    CHECK(page.types.count(name) == 1);
+    CHECK(helped.count(name) == 1);
+    if (page.types[name] == "counter") CHECK(name.ends_with("_total"));
+    page.samples.push_back({match[1], match[3], value});
+  }
+  return page;
+}
+
+// No value is negative or infinite, no part larger than the whole.
+void checkBounds(const Page& page) {
+  for (const Sample& sample : page.samples) {
+    INFO(sample.name << "{" << sample.labels << "}");
+    CHECK(std::isfinite(sample.value));
+    CHECK(sample.value >= 0);
+    CHECK(sample.value < 1e15);
+  }
+  for (const Sample& sample : page.samples) {
+    if (!sample.name.starts_with("fluxon_master_segment_") || !sample.name.ends_with("_bytes")) continue;
+    INFO(sample.name << "{" << sample.labels << "}");
+    CHECK(sample.value <= page.sum("fluxon_master_segment_capacity_bytes", sample.labels));
+  }
+}
+
+void checkNothingInFlight(const Page& page) {
+  for (const char* name : {"fluxon_master_puts_inflight", "fluxon_master_segment_inflight_bytes", "fluxon_master_segment_held_bytes", "fluxon_master_puts_waiting",
+                           "fluxon_owner_grants", "fluxon_owner_ring_holds"}) {
+    CHECK_MESSAGE(page.sum(name) == 0, std::string(name));
+  }
+  for (const char* state : {"granted", "pending", "reclaiming", "retired"}) CHECK_MESSAGE(page.sum("fluxon_owner_directory_slots", "\""s + state + "\"") == 0, state);
+}
+
+}  // namespace
+
+TEST_CASE("files put from a path or from stdin come back byte for byte, whatever their size") {
+  Cluster cluster({.owner = "segment_size = \"128MiB\"\n"});
+  const std::string in = cluster.folder() + "/in", out = cluster.folder() + "/out";
+  for (const size_t size : {0, 1, 4095, 4096, 4097, 65'536, 1'000'003, 20 << 20}) {
+    CAPTURE(size);
+    const std::string value = valueOf(size, size), bytes = ", " + std::to_string(size) + " bytes\n";
+    write(in, value);
+    const Ended path = ctl(cluster, "put from/path " + in);
+    CHECK(path.status == 0);
+    CHECK(path.out.ends_with(bytes));
+    CHECK(ctl(cluster, "get from/path -o " + out).status == 0);
+    CHECK((read(out) == value));
+    CHECK(ctl(cluster, "put from/stdin < " + in).out.ends_with(bytes));
+    CHECK((ctl(cluster, "get from/stdin").out == value));
+    CHECK(ctl(cluster, "put from/pipe -", "cat " + in + " | ").out.ends_with(bytes));
+    CHECK((ctl(cluster, "get from/pipe").out == value));
+  }
+  const Ended json = ctl(cluster, "--json get from/pipe -o " + out);
+  CHECK(jsonValues(cluster, json.out, "o['bytes']") == std::to_string(20 << 20) + "\n");
+  write(in, valueOf(3, 1000));
+  ctl(cluster, "put small " + in);
+  CHECK(jsonValues(cluster, ctl(cluster, "--json get small").out, "base64.b64decode(o['value_base64']).hex()") == hex(valueOf(3, 1000)) + "\n");
+}
+
+TEST_CASE("a file that cannot be read or written is an error, and neither key nor file is changed") {
+  Cluster cluster;
+  const std::string out = cluster.folder() + "/out";
+  ctl(cluster, "put key", "printf value | ");
+  const Ended missing = ctl(cluster, "put key " + cluster.folder() + "/none");
+  CHECK(missing.status == 71);
+  CHECK(oneLine(missing.err));
+  CHECK(has(missing.err, "/none: No such file or directory"));
+  CHECK(ctl(cluster, "put key " + cluster.folder()).status == 71);
+  CHECK(ctl(cluster, "get key").out == "value");
+  const Ended nowhere = ctl(cluster, "get key -o " + cluster.folder() + "/no/out");
+  CHECK(nowhere.status == 71);
+  CHECK(oneLine(nowhere.err));
+  write(out, "old");
+  CHECK(ctl(cluster, "get none -o " + out).status == 1);
+  CHECK(read(out) == "old");
+  CHECK(ctl(cluster, "get key > /dev/full").status == 71);
+  const Ended large = ctl(cluster, "put large", "head -c 70000000 /dev/zero | ");
+  CHECK(large.status == 65);
+  CHECK(oneLine(large.err));
+  CHECK(ctl(cluster, "exists large").status == 1);
+}
+
+TEST_CASE("get, delete, exists, stat and count answer with their exit status") {
+  Cluster cluster;
+  const Ended miss = ctl(cluster, "get nothing");
+  CHECK(miss.status == 1);
+  CHECK(miss.out.empty());
+  CHECK(miss.err == "fluxonctl: no such key: nothing\n");
+  for (const char* key : {"a", "b", "c", "d"}) ctl(cluster, "put "s + key, "printf 123 | ");
+  CHECK(ctl(cluster, "exists a").out == "yes\n");
+  CHECK(ctl(cluster, "count").out == "4\n");
+  const Ended some = ctl(cluster, "delete a nothing b");
+  CHECK(some.status == 1);
+  CHECK(some.err == "fluxonctl: no such key: nothing\n");
+  CHECK(ctl(cluster, "delete c d").status == 0);
+  const Ended exists = ctl(cluster, "exists a");
+  CHECK(exists.status == 1);
+  CHECK(exists.out == "no\n");
+  CHECK(exists.err.empty());
+  CHECK(ctl(cluster, "stat a").status == 1);
+  CHECK(ctl(cluster, "count").out == "0\n");
+  CHECK(ctl(cluster, "list").out.empty());
+  ctl(cluster, "put a", "printf 123 | ");
+  CHECK(ctl(cluster, "put a --reject-if-exists", "printf 4 | ").status == 73);
+  CHECK(ctl(cluster, "get a").out == "123");
+  const Ended stat = ctl(cluster, "--json stat a");
+  CHECK(jsonValues(cluster, stat.out, "o['key'], o['bytes'], o['nodes'], o['lease']") == "('a', 3, ['n0'], 0)\n");
+  const Ended empty = ctl(cluster, "get ''");
+  CHECK(empty.status == 1);
+  const Ended noKey = ctl(cluster, "put ''", "printf 1 | ");
+  CHECK(noKey.status == 65);
+  CHECK(oneLine(noKey.err));
+  CHECK(ctl(cluster, "get " + std::string(5000, 'k')).status == 65);
+}
+
+TEST_CASE("key leases: granted, kept alive, revoked with their keys; an unknown one is refused") {
+  Cluster cluster;
+  const Ended granted = ctl(cluster, "lease grant 60");
+  REQUIRE(granted.status == 0);
+  const std::string lease = granted.out.substr(0, granted.out.size() - 1);
+  CHECK(ctl(cluster, "put key --lease " + lease, "printf 1 | ").status == 0);
+  CHECK(ctl(cluster, "lease keepalive " + lease).status == 0);
+  CHECK(ctl(cluster, "lease revoke " + lease).status == 0);
+  CHECK(ctl(cluster, "get key").status == 1);
+  for (const std::string& command : {"lease keepalive " + lease, "put key --lease " + lease, "lease keepalive 999"s}) {
+    const Ended ended = ctl(cluster, command, "printf 1 | ");
+    CHECK(ended.status == 65);
+    CHECK(oneLine(ended.err));
+  }
+}
+
+TEST_CASE("a listing goes over its pages in byte order, between its bounds, and every line of JSON holds the exact key") {
+  Cluster cluster;
+  std::set<std::string> keys = {"a", "\x7f", "new\nline", "quote\"s'", "back\\slash", "../x", "%00", "{\"json\":1}", "[list,of]", "++", "tab\t", "\xff\xfe\x80",
+                                "\xc3\xa9", "\xed\xa0\x80", "-o", " ", "\x01", "with\0nul"s, std::string(4096, 'k')};
+  {
+    auto client = cluster.client();
+    for (const std::string& key : keys) client.put(key, key);
+    for (int i = 0; i < 2500; ++i) client.put("page/" + std::to_string(i), "x");
+  }
+  std::string expected;
+  for (int i = 0; i < 2500; ++i) keys.insert("page/" + std::to_string(i));
+  for (const std::string& key : keys) expected += hex(key) + "\n";
+  CHECK(jsonValues(cluster, ctl(cluster, "--json list").out, kKeyHex) == expected);
+  CHECK(jsonValues(cluster, ctl(cluster, "--json routes").out, kKeyHex) == expected);
+  for (const char* verb : {"list", "routes"}) {
+    const Ended table = ctl(cluster, verb);
+    CHECK(std::count(table.out.begin(), table.out.end(), '\n') == static_cast<long>(keys.size()) + 1);
+    CHECK(std::all_of(table.out.begin(), table.out.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20 || c == '\n'; }));
+    const std::string page = jsonValues(cluster, ctl(cluster, "--json "s + verb + " page/ --after page/10 --limit 1200").out, "o['key']");
+    CHECK(std::count(page.begin(), page.end(), '\n') == 1200);
+    CHECK(page.starts_with("page/100\n"));
+    CHECK(ctl(cluster, verb + " none/"s).out.empty());
+  }
+  CHECK(ctl(cluster, "count page/").out == "2500\n");
+  // As arguments of the shell they are still themselves.
+  for (const std::string& key : keys) {
+    if (has(key, "\0"s) || key == "-o" || key.starts_with("page/")) continue;
+    CAPTURE(key);
+    CHECK(ctl(cluster, "get " + shellQuoted(key)).out == key);
+  }
+  CHECK(ctl(cluster, "get -- -o").out == "-o");
+}
+
+TEST_CASE("operator verbs in text and JSON while the daemons live") {
+  Cluster cluster({.nodes = {"n0", "n1"}});
+  auto client = cluster.client("n0");
+  client.put("pinned \"key\"", valueOf(1, 100'000));
+  client.put("other", "x");
+  const auto holder = client.get("pinned \"key\"");
+  for (const std::string verb : {"status", "members", "routes", "pins", "rings", "metrics", "metrics n1", "stat --local other"}) {
+    CAPTURE(verb);
+    const Ended text = ctl(cluster, verb), json = ctl(cluster, "--json " + verb);
+    CHECK(text.status == 0);
+    CHECK(json.status == 0);
+    CHECK(text.err.empty());
+    CHECK(json.err.empty());
+    CHECK(text.out.size() > 20);
+    CHECK_FALSE(jsonValues(cluster, json.out, "1").empty());
+  }
+  CHECK(jsonValues(cluster, ctl(cluster, "--json status").out, "o['cluster'], o['keys'], o['puts_in_flight'], o['pid'], sorted(x['node'] for x in o['owners'])") ==
+        "('t', 2, 0, " + std::to_string(cluster.pid("master")) + ", ['n0', 'n1'])\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json members").out, "o['node'], o['state'], o['pid']") ==
+        "('n0', 'joined', " + std::to_string(cluster.pid("n0")) + ")\n('n1', 'joined', " + std::to_string(cluster.pid("n1")) + ")\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json members").out,
+                   "o['free_bytes'] + o['routed_bytes'] + o['leased_bytes'] + o['reserved_bytes'] + o['in_flight_bytes'] + o['held_bytes'] == o['segment_bytes']") ==
+        "True\nTrue\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['alive']") ==
+        "('pinned \"key\"', 100000, " + std::to_string(::getpid()) + ", 'committed', True)\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted']") == "(1, 0)\n");
+  const Ended unknown = ctl(cluster, "metrics n7");
+  CHECK(unknown.status == 64);
+  CHECK(has(unknown.err, "'n7' (running: master, n0, n1)"));
+}
+
+TEST_CASE("with every daemon killed, pins, rings and stat --local still tell who holds what; the rest says what is missing") {
+  Cluster cluster;
+  auto client = cluster.client();
+  client.put("key", valueOf(1, 100'000));
+  client.put("gone", "x");
+  const auto holder = client.get("key");
+  cluster.kill("master");
+  cluster.kill("n0");
+  const std::string me = std::to_string(::getpid());
+  CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['pid'], o['alive'], o['state']") == "('key', " + me + ", True, 'committed')\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['node'], o['hits'], o['pid']") == "('n0', 1, " + me + ")\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json stat --local key").out, "o['key'], o['bytes'], o['state']") == "('key', 100000, 'committed')\n");
+  CHECK(has(ctl(cluster, "pins").out, "committed"));
+  CHECK(has(ctl(cluster, "rings").out, me));
+  CHECK(eventually([&] { return jsonValues(cluster, ctl(cluster, "--json stat --local key").out, "o['serving']") == "False\n"; }));
+  CHECK(ctl(cluster, "stat --local none").status == 1);
+  for (const std::string verb : {"status", "members", "routes", "metrics", "metrics n0"}) {
+    CAPTURE(verb);
+    const Ended ended = ctl(cluster, verb);
+    CHECK(ended.status == 69);
+    CHECK(ended.err == "fluxonctl: service unavailable: no master of cluster t is running (start one: fluxonctl up)\n");
+    CHECK(ended.out.empty());
+  }
+  for (const std::string verb : {"put key", "get key", "delete key", "stat key", "exists key", "list", "count", "lease grant 10", "lease keepalive 1", "lease revoke 1"}) {
+    CAPTURE(verb);
+    const Ended ended = ctl(cluster, "--timeout 2 " + verb, "printf x | ");
+    CHECK(ended.status == 69);
+    CHECK(oneLine(ended.err));
+    CHECK(has(ended.err, "no owner"));
+  }
+}
+
+TEST_CASE("a stopped master: every verb that needs it ends by its time-out with 75") {
+  Cluster cluster;
+  ctl(cluster, "put key", "printf value | ");
+  cluster.signal("master", SIGSTOP);
+  for (const std::string verb : {"status", "members", "routes", "metrics", "put key", "delete key", "stat key", "list", "count", "lease grant 10"}) {
+    CAPTURE(verb);
+    // Owners answer `unavailable` (69) once their lease has run out.
+    const bool operators = verb == "status" || verb == "members" || verb == "routes" || verb == "metrics";
+    const auto begun = std::chrono::steady_clock::now();
+    const Ended ended = ctl(cluster, "--timeout 0.3 " + verb, "printf x | ");
+    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(2));
+    CHECK((ended.status == 75 || (!operators && ended.status == 69)));
+    CHECK_MESSAGE(oneLine(ended.err), ended.err);
+  }
+  cluster.signal("n0", SIGSTOP);
+  CHECK(ctl(cluster, "--timeout 0.3 exists key").status == 75);
+  cluster.resume();
+  CHECK(eventually([&] { return ctl(cluster, "--timeout 1 put key", "printf x | ").status == 0; }));
+}
+
+TEST_CASE("what is no verb, option or number: 64, one line, nothing done") {
+  Cluster cluster;
+  for (const std::string arguments :
+       {"", "nonsense", "get", "get a b", "put", "put a b c", "delete", "--nonsense status", "status extra", "--timeout 0 status", "--timeout -1 status", "--timeout x status",
+        "--timeout 1e9 status", "--timeout '' status", "--cluster a/b status", "--node .x pins", "list --limit -1", "list --limit x", "list --limit 99999999999999999999", "lease",
+        "lease grant", "lease grant 0", "lease grant -5", "lease revoke x", "put a --lease x", "config", "config check", "config nonsense", "metrics a b", "get --local a",
+        "--cluster other config show", "up --log-dir /tmp", "status status"}) {
+    CAPTURE(arguments);
+    const Ended ended = ctl(cluster, arguments, "printf x | ");
+    CHECK(ended.status == 64);
+    CHECK(ended.out.empty());
+    CHECK_MESSAGE(oneLine(ended.err), ended.err);
+  }
+  for (const std::string arguments : {"--help", "--version", "get --help", "up --help"}) {
+    const Ended ended = ctl(cluster, arguments);
+    CHECK(ended.status == 0);
+    CHECK(ended.out.size() > 10);
+    CHECK(ended.err.empty());
+  }
+  CHECK(ctl(cluster, "count").out == "0\n");
+}
+
+TEST_CASE("what config show prints is a configuration that shows the same, whatever its strings are") {
+  Cluster cluster;
+  const std::string first = cluster.folder() + "/first.toml", second = cluster.folder() + "/second.toml";
+  write(first,
+        "[common]\ncluster = \"c\"\nshm_root = \"/dev/shm/a b\"\nlog_level = \"warn\"\n[master]\nstate_dir = '/tmp/q\"uo\\te\u00e9'\nhttp = \"off\"\nlease_ms = 777\n"
+        "put_wait_ms = 0\nmin_key_lease_ms = 5\n[owner]\nnode = \"x\"\nsegment_size = \"1.5GB\"\nmax_keys = 77\nmax_clients = 7\npopulate = false\nhttp = \"[::1]:80\"\n"
+        "[up]\nnodes = [\"x\", \"y-1\"]\n");
+  const Ended shown = execute(kCtl + " --config " + first + " config show");
+  REQUIRE_MESSAGE(shown.status == 0, shown.err);
+  write(second, shown.out);
+  CHECK(execute(kCtl + " config check " + second).out == second + ": ok\n");
+  CHECK(execute(kCtl + " --config " + second + " config show").out == shown.out);
+  for (const char* line : {"cluster = \"c\"", "http = \"off\"", "lease_ms = 777", "put_wait_ms = 0", "segment_size = 1610612736", "max_clients = 7", "populate = false", "nodes = [ 'x', 'y-1' ]"}) {
+    CHECK_MESSAGE(has(shown.out, "\n"s + line + "\n"), shown.out);
+  }
+  // As JSON the values are those of the file.
+  const std::string values = jsonValues(cluster, execute(kCtl + " --json --config " + first + " config show").out, "o['section'], o['key'], o['value']");
+  for (const char* line : {"('master', 'state_dir', '/tmp/q\"uo\\\\te\u00e9')", "('owner', 'populate', False)", "('owner', 'segment_size', 1610612736)", "('up', 'nodes', ['x', 'y-1'])"}) {
+    CHECK_MESSAGE(has(values, line + "\n"s), values);
+  }
+  CHECK(std::count(values.begin(), values.end(), '\n') == 16);
+  // The defaults alone, too.
+  write(second, execute("cd /; FLUXON_CONFIG= " + kCtl + " config show").out);
+  CHECK(execute(kCtl + " --config " + second + " config show").out == read(second));
+}
+
+TEST_CASE("up --detach runs a cluster, refuses a second one with its process, restarts what dies; down ends all of it") {
+  Place place;
+  std::string config = place.configure();
+  write(config, read(config) + "[up]\nnodes = [\"n0\", \"n1\"]\n");
+  const std::string tool = kCtl + " --config " + config + " ";
+  const Ended none = execute(tool + "down");
+  CHECK(none.status == 0);
+  CHECK(has(none.out, "nothing to stop"));
+  const Ended up = execute(tool + "up --detach");
+  REQUIRE_MESSAGE(up.status == 0, up.err);
+  CHECK(std::count(up.out.begin(), up.out.end(), '\n') == 4);
+  struct Down {
+    const std::string& tool;
+    ~Down() { execute(tool + "down"); }
+  } down{tool};
+  CHECK(execute("printf 1 | " + tool + "put key").status == 0);
+  const std::string supervisor = read(place.root() + "/t/.up/lock");
+  const Ended second = execute(tool + "up");
+  CHECK(second.status == 69);
+  CHECK(oneLine(second.err));
+  CHECK_MESSAGE(has(second.err, "already run by process " + supervisor.substr(0, supervisor.size() - 1) + " "), second.err);
+  CHECK(execute(tool + "get key").out == "1");
+
+  const auto pidOf = [&](const std::string& node) -> pid_t {
+    std::smatch match;
+    const Ended members = execute(tool + "--json members");
+    const bool found = std::regex_search(members.out, match, std::regex("\"" + node + "\",\"state\":\"joined\",.*?\"pid\":([0-9]+)"));
+    return found ? std::stoi(match[1]) : 0;
+  };
+  const pid_t before = pidOf("n0");
+  REQUIRE(before > 1);
+  ::kill(before, SIGKILL);
+  CHECK(eventually([&] { const pid_t now = pidOf("n0"); return now > 1 && now != before; }));
+  CHECK(eventually([&] { return execute("printf 2 | " + tool + "--node n0 --timeout 2 put key").status == 0; }));
+  CHECK(has(read(place.folder() + "/state/log/fluxonctl.log"), "fluxon-owner[n0] was killed by signal 9"));
+  const std::string master = read(place.root() + "/t/.master/lock");
+  ::kill(std::stoi(master), SIGKILL);
+  CHECK(eventually([&] { return execute("printf 3 | " + tool + "--timeout 2 put key").status == 0; }));
+  CHECK(execute(tool + "get key").out == "3");
+
+  const Ended ended = execute(tool + "down");
+  CHECK(ended.status == 0);
+  CHECK_FALSE(fs::exists(place.root() + "/t/n0"));
+  CHECK_FALSE(fs::exists(place.root() + "/t/n1"));
+  CHECK(eventually([&] { return !fs::exists("/proc/" + supervisor.substr(0, supervisor.size() - 1) + "/exe"); }));
+  CHECK(has(execute(tool + "down").out, "nothing to stop"));
+}
+
+TEST_CASE("up that cannot start a process stops all and gives the process's exit status") {
+  Place place;
+  std::string config = place.configure();
+  write(config, read(config) + "[up]\nnodes = [\"n0\", \"n1\"]\n");
+  fs::create_directories(place.root() + "/t");
+  write(place.root() + "/t/n1", "in the way");
+  for (const char* how : {"up", "up --detach"}) {
+    const Ended ended = execute(kCtl + " --config " + config + " " + how);
+    CHECK(ended.status == 77);
+    CHECK_MESSAGE(has(ended.err, "fluxon-owner[n1] ended with status 77; all is stopped"), ended.err);
+    CHECK_FALSE(fs::exists(place.root() + "/t/n0"));
+    CHECK(execute(kCtl + " --config " + config + " status").status == 69);
+  }
+}
+
+TEST_CASE("metrics of all processes parse, stay within bounds under load, and show nothing in flight after it") {
+  Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\n", .master = "put_wait_ms = 500\n"});
+  const auto page = [&] { return parsePage(ctl(cluster, "metrics").out); };
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> load;
+  for (uint64_t i = 0; i < 6; ++i) {
+    load.emplace_back([&, i] {
+      auto client = cluster.client(i % 2 ? "n0" : "n1");
+      std::mt19937_64 random(i);
+      std::vector<fluxon::Holder> holders;
+      while (!stop) {
+        const std::string key = "k" + std::to_string(random() % 40);
+        try {
+          switch (random() % 8) {
+            case 0: client.remove(key); break;
+            case 1: client.putStart(key, random() % 1'000'000, {.timeoutMs = 500}); break;  // given up
+            case 2: case 3: client.put(key, valueOf(i, random() % 2'000'000), {.timeoutMs = 500}); break;
+            case 4: client.put(key, valueOf(i, random() % 4096)); break;
+            default:
+              if (auto holder = client.get(key, 500)) holders.push_back(std::move(*holder));
+              if (holders.size() > 5) holders.clear();
+          }
+        } catch (const fluxon::Exception&) {
+        }
+      }
+    });
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::getenv("FLUXON_LONG") ? 20'000 : 2500);
+  int samples = 0;
+  for (; std::chrono::steady_clock::now() < end; ++samples) checkBounds(page());
+  CHECK(samples > 2);
+  stop = true;
+  for (std::thread& thread : load) thread.join();
+  const bool rests = eventually([&] {
+    const Page now = page();
+    return now.sum("fluxon_owner_requests_pending") == 0 && now.sum("fluxon_owner_clients") == 0 && now.sum("fluxon_owner_directory_slots", "retired") == 0 &&
+           now.sum("fluxon_master_segment_held_bytes") == 0 && now.sum("fluxon_master_segment_inflight_bytes") == 0;
+  });
+  CHECK_MESSAGE(rests, (ctl(cluster, "members").out + ctl(cluster, "pins").out));
+  const Page after = page();
+  checkBounds(after);
+  checkNothingInFlight(after);
+  CHECK(after.sum("fluxon_master_puts_published_total") > 10);
+  CHECK(after.sum("fluxon_owner_directory_slots", "committed") >= after.sum("fluxon_master_keys"));
+  double parts = 0;
+  for (const char* part : {"free", "routed", "reserved", "inflight", "held"}) parts += after.sum("fluxon_master_segment_"s + part + "_bytes");
+  CHECK(parts == after.sum("fluxon_master_segment_capacity_bytes"));
+  // Buckets only grow, and the last one is the count.
+  for (const char* node : {"n0", "n1"}) {
+    double last = 0;
+    const Page one = parsePage(ctl(cluster, "metrics "s + node).out);
+    for (const Sample& sample : one.samples) {
+      if (sample.name != "fluxon_owner_local_get_seconds_bucket") continue;
+      CHECK(sample.value >= last);
+      last = sample.value;
+    }
+    CHECK(last == one.sum("fluxon_owner_local_get_seconds_count"));
+  }
+}
