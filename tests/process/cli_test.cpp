@@ -227,8 +227,7 @@ TEST_CASE("get, delete, exists, stat and count answer with their exit status") {
   CHECK(ctl(cluster, "get a").out == "123");
   const Ended stat = ctl(cluster, "--json stat a");
   CHECK(jsonValues(cluster, stat.out, "o['key'], o['bytes'], o['nodes'], o['lease']") == "('a', 3, ['n0'], 0)\n");
-  const Ended empty = ctl(cluster, "get ''");
-  CHECK(empty.status == 1);
+  CHECK(ctl(cluster, "get ''").status == 65);
   const Ended noKey = ctl(cluster, "put ''", "printf 1 | ");
   CHECK(noKey.status == 65);
   CHECK(oneLine(noKey.err));

@@ -120,8 +120,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   if (change->origin) reply(*change->origin, std::move(answer));
   if (entry.lease && !leases_.find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
   // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
-  std::deque<Deferred> deferred = std::move(entry.deferred);
-  entry.deferred.clear();
+  const std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
   const std::string key(entry.key);
   table_.settle(entry);
   for (const Deferred& next : deferred) {

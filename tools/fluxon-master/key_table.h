@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -69,7 +68,7 @@ struct KeyEntry {
   std::vector<Replica> replicas;
   std::vector<std::pair<Member*, OperationId>> puts;
   std::unique_ptr<Change> change;
-  std::deque<Deferred> deferred;
+  std::vector<Deferred> deferred;
 
   bool routed() const { return bool(putId); }
   bool idle() const { return !putId && puts.empty() && !change && deferred.empty(); }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "options.h"
 #include "rpc/daemon.h"
+#include "rpc/unix_stream.h"
 #include "service.h"
 #include "shm/paths.h"
 #include "state_file.h"
@@ -58,9 +59,12 @@ int run(const Options& options) {
 
   const std::string socket = paths->masterSocket();
   ::unlink(socket.c_str());
-  auto receiver = daemon.io().provider->getNetwork().parseAddress(("unix:" + socket).c_str()).wait(daemon.waitScope())->listen();
+  Result<kj::Own<rpc::UnixListener>> listener = rpc::UnixListener::bind(daemon.io().unixEventPort, daemon.timer(), socket);
+  if (!listener) return fail(listener.error());
   capnp::TwoPartyServer server(service.bootstrap());
-  auto serving = server.listen(*receiver).eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); });
+  kj::Promise<void> serving = (*listener)
+                                  ->serve([&](kj::Own<kj::AsyncIoStream> stream) { server.accept(kj::mv(stream)); })
+                                  .eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); });
 
   const std::string status = "term " + std::to_string(identity.term.value) + ", http " + (address->empty() ? "off" : *address);
   log::info("ready: cluster " + identity.cluster + ", " + status);

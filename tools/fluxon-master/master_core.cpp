@@ -17,24 +17,28 @@ Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + mil
 
 }  // namespace
 
+const AnswerLog::Answer* AnswerLog::at(OperationId id) const {
+  return id.value >= lowest_ && id.value - lowest_ < answers_.size() ? &answers_[id.value - lowest_] : nullptr;
+}
 AnswerLog::Seen AnswerLog::begin(OperationId id) {
-  if (id < lowest_) return Seen::forgotten;
-  const auto [it, fresh] = answers_.try_emplace(id);
-  if (fresh) return Seen::fresh;
-  return it->second ? Seen::answered : Seen::running;
+  if (id.value < lowest_) return Seen::forgotten;
+  if (id.value - lowest_ >= kWindow) return Seen::far;
+  if (id.value - lowest_ >= answers_.size()) answers_.resize(id.value - lowest_ + 1);
+  Answer& answer = answers_[id.value - lowest_];
+  if (answer.begun) return answer.reply ? Seen::answered : Seen::running;
+  answer.begun = true;
+  return Seen::fresh;
 }
 void AnswerLog::finish(const rpc::Reply& reply) {
-  const auto it = answers_.find(reply.id);
-  if (it != answers_.end()) it->second = reply;
+  if (at(reply.id)) answers_[reply.id.value - lowest_].reply = reply;
 }
 const rpc::Reply* AnswerLog::answer(OperationId id) const {
-  const auto it = answers_.find(id);
-  return it != answers_.end() && it->second ? &*it->second : nullptr;
+  const Answer* const found = at(id);
+  return found && found->reply ? &*found->reply : nullptr;
 }
 void AnswerLog::forgetBelow(OperationId id) {
-  if (id <= lowest_) return;
-  lowest_ = id;
-  answers_.erase(answers_.begin(), answers_.lower_bound(id));
+  for (; lowest_ < id.value && !answers_.empty(); ++lowest_) answers_.pop_front();
+  lowest_ = std::max(lowest_, id.value);
 }
 
 MasterCore::MasterCore(Identity identity, Settings settings, std::set<std::string> expected, Time windowEnd, Outbox& outbox)
@@ -90,14 +94,12 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
   for (rpc::Request& request : requests) {
     switch (member.answers.begin(request.id)) {
       case AnswerLog::Seen::running: continue;
-      case AnswerLog::Seen::forgotten: {
-        rpc::Reply refusal;
-        refusal.id = request.id;
-        refusal.code = Code::protocol;
-        refusal.detail = "request id below the lowest unanswered one";
-        reply(member, std::move(refusal));
+      case AnswerLog::Seen::forgotten:
+        replyCode(member, request.id, Code::protocol, "request id below the lowest unanswered one");
         continue;
-      }
+      case AnswerLog::Seen::far:
+        replyCode(member, request.id, Code::protocol, "request id far beyond the lowest unanswered one");
+        continue;
       case AnswerLog::Seen::answered: {
         rpc::MasterMessage message;
         message.reply = *member.answers.answer(request.id);

@@ -23,19 +23,26 @@ namespace fluxon::master {
 enum class MemberState : uint8_t { joined, left, fenced };
 
 // Answers by request id, within a window that the owner moves on: each id is done once, a repetition gets the same reply.
+// Ids come without gaps, so the answers are a queue whose front is the lowest unanswered id.
 class AnswerLog {
  public:
-  enum class Seen { fresh, running, answered, forgotten };
+  enum class Seen { fresh, running, answered, forgotten, far };
   Seen begin(OperationId id);
   void finish(const rpc::Reply& reply);
   const rpc::Reply* answer(OperationId id) const;
   // Ids below are answered and known to be so.
   void forgetBelow(OperationId id);
-  size_t size() const { return answers_.size(); }
 
  private:
-  std::map<OperationId, std::optional<rpc::Reply>> answers_;
-  OperationId lowest_{1};
+  static constexpr uint64_t kWindow = uint64_t{1} << 17;  // ids beyond it are refused: an owner never has that many open
+  struct Answer {
+    bool begun = false;
+    std::optional<rpc::Reply> reply;
+  };
+  const Answer* at(OperationId id) const;
+
+  std::deque<Answer> answers_;
+  uint64_t lowest_ = 1;
 };
 
 struct WaitingPut {

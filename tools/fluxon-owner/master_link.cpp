@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "rpc/codec.h"
+#include "rpc/unix_stream.h"
 
 namespace fluxon::owner {
 
@@ -49,10 +50,10 @@ kj::Promise<void> MasterLink::run() {
 
 // One connection, from its beginning to its end.
 kj::Promise<void> MasterLink::converse() {
-  return daemon_.io().provider->getNetwork().parseAddress(("unix:" + place_.socket).c_str()).then([](kj::Own<kj::NetworkAddress> address) {
-    auto promise = address->connect();
-    return promise.attach(kj::mv(address));
-  }).then([this](kj::Own<kj::AsyncIoStream> stream) {
+  return kj::evalNow([this]() -> kj::Promise<capnp::Response<schema::Master::HelloResults>> {
+    Result<kj::Own<kj::AsyncIoStream>> connected = rpc::connectUnix(daemon_.io().unixEventPort, place_.socket);
+    KJ_REQUIRE(connected.ok(), connected.error().message());
+    kj::Own<kj::AsyncIoStream> stream = kj::mv(connected.value());
     auto client = kj::heap<capnp::TwoPartyClient>(*stream);
     schema::Master::Client master = client->bootstrap().castAs<schema::Master>();
     Connection& connection = *connection_.emplace(kj::heap<Connection>(Connection{kj::mv(stream), kj::mv(client), kj::mv(master), nullptr}));
