@@ -1,6 +1,8 @@
-// eviction_traces <folder>: hit ratios of the master's eviction policy on recorded LLM request traces, beside LRU, S3-FIFO and the offline optimum.
+// eviction_traces <folder>: hit ratios of the master's eviction policy on recorded LLM request traces, beside LRU, S3-FIFO and the
+// offline optimum.
 //
-// A request looks up all its blocks, then reads or inserts them tail first. A hit is a block present at the look-up; all blocks have one size and every insert is admitted.
+// A request looks up all its blocks, then reads or inserts them tail first. A hit is a block present at the look-up; all blocks have one
+// size and every insert is admitted.
 // Prints one row per trace and cache size; the last line is one JSON object. Without traces it says so and exits 0.
 #include <algorithm>
 #include <cctype>
@@ -196,7 +198,8 @@ Request parseRequest(const std::string& line) {
     for (std::size_t at = open + 1; at < close; ++at) {
         if (std::isdigit(static_cast<unsigned char>(line[at])) == 0) continue;
         Block block = 0;
-        for (; at < close && std::isdigit(static_cast<unsigned char>(line[at])) != 0; ++at) block = block * 10 + static_cast<Block>(line[at] - '0');
+        for (; at < close && std::isdigit(static_cast<unsigned char>(line[at])) != 0; ++at)
+          block = block * 10 + static_cast<Block>(line[at] - '0');
         request.push_back(block);
     }
     std::reverse(request.begin(), request.end());
@@ -257,14 +260,17 @@ int main(int argc, char** argv) {
             const double s3fifo = hitRatio(*std::make_unique<S3Fifo>(capacity), trace);
             const double ours = hitRatio(*std::make_unique<Ours>(capacity), trace);
             const double ratio = ours / std::max(lru, s3fifo);
-            std::printf("%-14s %8zu %8.4f %8.4f %8.4f %8.4f %8.4f\n", name.c_str(), capacity, lru, s3fifo, ours, optimum(capacity, trace), ratio);
+            std::printf("%-14s %8zu %8.4f %8.4f %8.4f %8.4f %8.4f\n", name.c_str(), capacity, lru, s3fifo, ours, optimum(capacity, trace),
+                        ratio);
             std::fflush(stdout);
             sum += ours;
             worst = std::min(worst, ratio);
             ++cells;
         }
     }
-    std::printf("{\"bench\":\"eviction-traces\",\"value\":%.4f,\"unit\":\"hit ratio\",\"ratio\":%.4f,\"against\":\"better of LRU and S3-FIFO\",\"target\":\">= 1.0 in every cell\",\"ok\":%s}\n",
-                sum / cells, worst, worst >= 1.0 ? "true" : "false");
+    std::printf(
+        "{\"bench\":\"eviction-traces\",\"value\":%.4f,\"unit\":\"hit ratio\",\"ratio\":%.4f,\"against\":\"better of LRU and "
+        "S3-FIFO\",\"target\":\">= 1.0 in every cell\",\"ok\":%s}\n",
+        sum / cells, worst, worst >= 1.0 ? "true" : "false");
     return 0;
 }

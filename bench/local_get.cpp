@@ -228,17 +228,19 @@ int run(const std::string& cluster, const std::string& redisSocket) {
   double worst = 0;
   for (Size& size : sizes) {
     const double p50 = median(size.ours.p50), p99 = median(size.ours.p99), one = median(size.one), two = median(size.two);
-    std::printf("%-7s holder in hand p50 %4.0f ns   get + release p50 %4.0f ns p99 %5.0f ns   per thread: 1 thread %.2f M/s, 2 threads %.2f M/s", size.name,
-                median(size.ours.inHand), p50, p99, one * 1e-6, two * 1e-6);
+    std::printf(
+        "%-7s holder in hand p50 %4.0f ns   get + release p50 %4.0f ns p99 %5.0f ns   per thread: 1 thread %.2f M/s, 2 threads %.2f M/s",
+        size.name, median(size.ours.inHand), p50, p99, one * 1e-6, two * 1e-6);
     if (size.inRedis) {
-      std::printf("   redis p50 %.1f us p99 %.1f us, redis / ours %.0f", median(size.redisP50) * 1e-3, median(size.redisP99) * 1e-3, median(size.ratios));
+      std::printf("   redis p50 %.1f us p99 %.1f us, redis / ours %.0f", median(size.redisP50) * 1e-3, median(size.redisP99) * 1e-3,
+                  median(size.ratios));
     }
     std::printf("\n");
     worst = std::max(worst, p50);
     ok = ok && p50 <= kTargetP50 && p99 <= kTargetP99 && std::min(one, two) >= kTargetRate;
   }
-  std::printf("%u keys of 4 KiB at random: holder in hand p50 %.0f ns   get + release p50 %.0f ns p99 %.0f ns\n", kSpread, median(spread.inHand),
-              median(spread.p50), median(spread.p99));
+  std::printf("%u keys of 4 KiB at random: holder in hand p50 %.0f ns   get + release p50 %.0f ns p99 %.0f ns\n", kSpread,
+              median(spread.inHand), median(spread.p50), median(spread.p99));
   print({"local-get", worst, "ns", median(sizes[0].ratios), "GET of 4 KiB from redis-server over a unix socket: redis p50 / ours",
          "p50 <= 300 ns, p99 <= 2 us, >= 3 M/s per thread", ok});
   return 0;

@@ -45,14 +45,16 @@ Cpu cpuOf(const std::string& pid) {
   if (!folder) return cpu;
   while (const dirent* entry = ::readdir(folder)) {
     uint64_t ns = 0;
-    if (entry->d_name[0] != '.' && std::ifstream(tasks + "/" + entry->d_name + "/schedstat") >> ns) cpu.ran += static_cast<double>(ns) * 1e-9;
+    if (entry->d_name[0] != '.' && std::ifstream(tasks + "/" + entry->d_name + "/schedstat") >> ns)
+      cpu.ran += static_cast<double>(ns) * 1e-9;
   }
   ::closedir(folder);
   std::string stat;
   std::getline(std::ifstream("/proc/" + pid + "/stat"), stat);
   unsigned long user = 0, system = 0;
   const size_t name = stat.rfind(')');
-  if (name != std::string::npos) std::sscanf(stat.c_str() + name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
+  if (name != std::string::npos)
+    std::sscanf(stat.c_str() + name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
   cpu.ticks = static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   return cpu;
 }
@@ -307,18 +309,22 @@ int run(const std::string& cluster, const std::string& pid, int rounds) {
       measured[i].total.ran += after.ran - before.ran;
       measured[i].total.ticks += after.ticks - before.ticks;
     }
-    std::printf("round %d  keys per CPU second: new %.0f   over %.0f   full %.0f\n", r, measured[0].perCpu.back(), measured[1].perCpu.back(),
-                measured[2].perCpu.back());
+    std::printf("round %d  keys per CPU second: new %.0f   over %.0f   full %.0f\n", r, measured[0].perCpu.back(),
+                measured[1].perCpu.back(), measured[2].perCpu.back());
     std::fflush(stdout);
   }
   for (size_t i = 0; i < std::size(loads); ++i) {
-    std::printf("%-5s %.0f keys per CPU second (%.0f by clock ticks of all rounds), %.0f keys per second of wall clock, %llu orders, %llu evicted, %llu not published\n",
-                loads[i].name(), median(measured[i].perCpu), static_cast<double>(rounds) * kRoundKeys / measured[i].total.ticks, median(measured[i].perSecond),
-                static_cast<unsigned long long>(loads[i].orders), static_cast<unsigned long long>(loads[i].evicted), static_cast<unsigned long long>(loads[i].refused));
+    std::printf(
+        "%-5s %.0f keys per CPU second (%.0f by clock ticks of all rounds), %.0f keys per second of wall clock, %llu orders, %llu evicted, "
+        "%llu not published\n",
+        loads[i].name(), median(measured[i].perCpu), static_cast<double>(rounds) * kRoundKeys / measured[i].total.ticks,
+        median(measured[i].perSecond), static_cast<unsigned long long>(loads[i].orders), static_cast<unsigned long long>(loads[i].evicted),
+        static_cast<unsigned long long>(loads[i].refused));
   }
   const double worst = std::min(median(measured[0].perCpu), median(measured[1].perCpu));
-  print({"master-ops", worst, "keys/s", worst / kTarget, "200000 keys per CPU second of the master; the worse of new keys and overwritten keys",
-         ">= 200 k keys/s on one core", worst >= kTarget});
+  print({"master-ops", worst, "keys/s", worst / kTarget,
+         "200000 keys per CPU second of the master; the worse of new keys and overwritten keys", ">= 200 k keys/s on one core",
+         worst >= kTarget});
   return 0;
 }
 

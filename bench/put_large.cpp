@@ -98,7 +98,9 @@ int run(const std::string& cluster, const std::string& node) {
   char* const source = populated(kSource, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 
   // The footprint and the source are split between the threads.
-  const auto from = [&](unsigned t, uint64_t at, uint64_t bytes) { return source + (t * (kSource / 2) + at * bytes % (kSource / 2)) % kSource; };
+  const auto from = [&](unsigned t, uint64_t at, uint64_t bytes) {
+    return source + (t * (kSource / 2) + at * bytes % (kSource / 2)) % kSource;
+  };
   const auto target = [&](unsigned t, uint64_t at, uint64_t bytes) { return t * (kFootprint / 2) + at * bytes % (kFootprint / 2); };
   const auto key = [&](unsigned t, uint64_t at, uint64_t bytes) { return "large-" + std::to_string(target(t, at, bytes) / bytes); };
   const auto plain = [&](char* to) {
@@ -120,7 +122,8 @@ int run(const std::string& cluster, const std::string& node) {
       std::vector<std::vector<uint64_t>> at(std::size(ways), std::vector<uint64_t>(threads, 0));
       // Until this client's second mapping of the segment has all its pages: two times around the footprint.
       Way warm = ways[0];
-      for (uint64_t moved = 0; moved < 2 * kFootprint; moved += threads * std::max(kRoundBytes, 4 * bytes)) round(warm, threads, bytes, at[0]);
+      for (uint64_t moved = 0; moved < 2 * kFootprint; moved += threads * std::max(kRoundBytes, 4 * bytes))
+        round(warm, threads, bytes, at[0]);
       std::vector<double> ratios, sharedRatios, fillRatios;
       for (int r = 0; r < kRounds; ++r) {
         for (size_t w = 0; w < std::size(ways); ++w) round(ways[w], threads, bytes, at[w]);
@@ -129,8 +132,11 @@ int run(const std::string& cluster, const std::string& node) {
         fillRatios.push_back(ways[1].p50.back() / ways[3].p50.back());
       }
       std::printf("%2zu MiB, %u thread%s\n", static_cast<size_t>(mib), threads, threads == 1 ? "" : "s");
-      for (Way& way : ways) std::printf("  %-24s %6.2f GB/s   a value p50 %8.1f us p99 %8.1f us\n", way.name, median(way.gbs), percentile(way.us, 0.5), percentile(way.us, 0.99));
-      std::printf("  put / memcpy %.3f   put / memcpy to shm %.3f   putStart, fill, commit / memcpy %.3f\n", median(ratios), median(sharedRatios), median(fillRatios));
+      for (Way& way : ways)
+        std::printf("  %-24s %6.2f GB/s   a value p50 %8.1f us p99 %8.1f us\n", way.name, median(way.gbs), percentile(way.us, 0.5),
+                    percentile(way.us, 0.99));
+      std::printf("  put / memcpy %.3f   put / memcpy to shm %.3f   putStart, fill, commit / memcpy %.3f\n", median(ratios),
+                  median(sharedRatios), median(fillRatios));
       std::fflush(stdout);
       if (threads == 1 && median(ratios) < least) {
         least = median(ratios);
@@ -139,7 +145,8 @@ int run(const std::string& cluster, const std::string& node) {
     }
     for (uint64_t i = 0; i < kFootprint / bytes; ++i) client.remove("large-" + std::to_string(i));
   }
-  print({"put-large", leastGbs, "GB/s", least, "memcpy of the same bytes, the worst of 1, 4, 16, 64 MiB, 1 thread", "ratio >= 0.9", least >= 0.9});
+  print({"put-large", leastGbs, "GB/s", least, "memcpy of the same bytes, the worst of 1, 4, 16, 64 MiB, 1 thread", "ratio >= 0.9",
+         least >= 0.9});
   return 0;
 }
 

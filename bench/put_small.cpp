@@ -67,13 +67,14 @@ int run(const std::string& cluster) {
     puts.push_back(percentile(putUs, 0.5));
     overs.push_back(percentile(overUs, 0.5));
     ratios.push_back(puts.back() / (2 * rpcs.back()));
-    std::printf("round %2d  rpc p50 %7.1f us   put of a new key p50 %7.1f us   overwriting put p50 %7.1f us   put / 2 rpc %.2f\n", round, rpcs.back(),
-                puts.back(), overs.back(), ratios.back());
+    std::printf("round %2d  rpc p50 %7.1f us   put of a new key p50 %7.1f us   overwriting put p50 %7.1f us   put / 2 rpc %.2f\n", round,
+                rpcs.back(), puts.back(), overs.back(), ratios.back());
   }
-  std::printf("all rounds  rpc p50 %.1f p99 %.1f us   put of a new key p50 %.1f p99 %.1f us   overwriting put p50 %.1f us\n", percentile(rpcAll, 0.5),
-              percentile(rpcAll, 0.99), percentile(putAll, 0.5), percentile(putAll, 0.99), median(overs));
+  std::printf("all rounds  rpc p50 %.1f p99 %.1f us   put of a new key p50 %.1f p99 %.1f us   overwriting put p50 %.1f us\n",
+              percentile(rpcAll, 0.5), percentile(rpcAll, 0.99), percentile(putAll, 0.5), percentile(putAll, 0.99), median(overs));
   const double ratio = median(ratios);
-  print({"put-small", median(puts), "us", ratio, "2 round trips of a Cap'n Proto RPC", "p50 <= 2 RPC round trips (ratio <= 1)", ratio <= 1});
+  print(
+      {"put-small", median(puts), "us", ratio, "2 round trips of a Cap'n Proto RPC", "p50 <= 2 RPC round trips (ratio <= 1)", ratio <= 1});
   return 0;
 }
 

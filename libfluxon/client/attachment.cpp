@@ -35,7 +35,8 @@ Error checkPeer(int socket, const shm::Paths& paths, const std::string& node) {
   if (::lstat(path.c_str(), &folder) != 0) return systemError("stat " + path, errno);
   const bool ours = folder.st_uid == ::geteuid() || folder.st_uid == 0 || !paths.isDefaultRoot;
   if (!S_ISDIR(folder.st_mode) || folder.st_uid != peer.uid || !ours) {
-    return {Code::denied, path + " belongs to user " + std::to_string(folder.st_uid) + " and is served by user " + std::to_string(peer.uid)};
+    return {Code::denied,
+            path + " belongs to user " + std::to_string(folder.st_uid) + " and is served by user " + std::to_string(peer.uid)};
   }
   return {};
 }
@@ -72,7 +73,8 @@ Error exchange(int socket, shm::AttachKind kind, const std::string& name, const 
     std::memcpy(descriptors, CMSG_DATA(head), count * sizeof(int));
   }
   if (n <= 0) return ended(node);
-  if (n != static_cast<ssize_t>(sizeof reply) || std::memcmp(reply.magic, shm::kAttachMagic, 8) != 0 || reply.version != shm::kFormatVersion) {
+  if (n != static_cast<ssize_t>(sizeof reply) || std::memcmp(reply.magic, shm::kAttachMagic, 8) != 0 ||
+      reply.version != shm::kFormatVersion) {
     return {Code::protocol, "node " + node + " speaks another version"};
   }
   if (reply.code != 0) return {codeFromWire(reply.code), std::string(reply.detail, ::strnlen(reply.detail, sizeof reply.detail))};
@@ -126,7 +128,8 @@ Error Attachment::map(int* descriptors) {
     *maps[i] = std::move(map).value();
   }
   if (!bell_) return {Code::protocol, "node " + node_ + " sent too few descriptors"};
-  if (const char* why = shm::refuse(file().header.file, shm::kClientMagic, fileMap_.bytes())) return {Code::corrupt, std::string("client file: ") + why};
+  if (const char* why = shm::refuse(file().header.file, shm::kClientMagic, fileMap_.bytes()))
+    return {Code::corrupt, std::string("client file: ") + why};
   if (fileMap_.bytes() != sizeof(shm::ClientFile)) return {Code::corrupt, "client file: another size"};
   Result<shm::DirectoryView> view = shm::DirectoryView::over(directoryMap_.data(), directoryMap_.bytes(), keysMap_.data(), keysMap_.bytes(),
                                                              segmentMap_.data(), segmentMap_.bytes());
@@ -211,7 +214,8 @@ Result<char*> Attachment::writable(uint64_t offset, uint64_t bytes, Time deadlin
     base = writableBase_.load(std::memory_order_relaxed);
     if (!base) {
       int descriptors[shm::kAttachDescriptors];
-      if (Error error = exchange(socket_.get(), shm::AttachKind::writableSegment, "", node_, deadline, descriptors); !error.ok()) return error;
+      if (Error error = exchange(socket_.get(), shm::AttachKind::writableSegment, "", node_, deadline, descriptors); !error.ok())
+        return error;
       const shm::Descriptor segment(descriptors[0]);
       if (!segment) return Error{Code::protocol, "node " + node_ + " sent no segment"};
       Result<shm::MappedFile> map = shm::MappedFile::map(segment.get(), shm::Access::readWrite, "segment");

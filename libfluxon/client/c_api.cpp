@@ -76,9 +76,9 @@ fluxon_code fluxon_connect(const fluxon_connect_options* options, fluxon_client*
   static const fluxon_connect_options defaults = {};
   if (!options) options = &defaults;
   const auto text = [](const char* value, const char* otherwise) { return std::string(value ? value : otherwise); };
-  Result<std::unique_ptr<client::Client>> connected =
-      client::Client::connect(text(options->shm_root, ""), text(options->cluster, "default"), text(options->node, ""),
-                              text(options->name, program_invocation_short_name), options->prefault != 0, deadlineAfter(options->timeout_ms));
+  Result<std::unique_ptr<client::Client>> connected = client::Client::connect(
+      text(options->shm_root, ""), text(options->cluster, "default"), text(options->node, ""),
+      text(options->name, program_invocation_short_name), options->prefault != 0, deadlineAfter(options->timeout_ms));
   if (!connected) return finish(connected.error());
   *out = new fluxon_client{std::move(connected).value()};
   return FLUXON_OK;
@@ -94,7 +94,8 @@ fluxon_code fluxon_get(fluxon_client* client, const void* key, size_t keyBytes, 
     *holder = fluxon_holder{};
     return finish(error);
   }
-  *holder = {held.data, held.length, held.putId.value, static_cast<uint32_t>(held.source), held.byRing ? kByRing : kByHazard, held.attachment, held.handle};
+  *holder = {held.data,       held.length, held.putId.value, static_cast<uint32_t>(held.source), held.byRing ? kByRing : kByHazard,
+             held.attachment, held.handle};
   return FLUXON_OK;
 }
 
@@ -127,7 +128,8 @@ fluxon_code fluxon_put_start(fluxon_client* client, const void* key, size_t keyB
 
 fluxon_code fluxon_commit(fluxon_grant* grant, const fluxon_call_options* options, uint64_t* putId) {
   if (!grant || !grant->owner) return invalid("no grant");
-  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner), grant->handle};
+  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
+                                grant->handle};
   *grant = fluxon_grant{};
   const Result<fluxon::PutId> result = client::Client::commit(granted, deadlineOf(options));
   if (result && putId) *putId = result.value().value;
@@ -136,7 +138,8 @@ fluxon_code fluxon_commit(fluxon_grant* grant, const fluxon_call_options* option
 
 void fluxon_abort(fluxon_grant* grant) {
   if (!grant || !grant->owner) return;
-  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner), grant->handle};
+  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
+                                grant->handle};
   *grant = fluxon_grant{};
   client::Client::abort(granted);
 }
@@ -144,7 +147,8 @@ void fluxon_abort(fluxon_grant* grant) {
 fluxon_code fluxon_exists(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
   if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
   if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-  return finish(errorOf(client->impl->command({.kind = Kind::exists, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::none)));
+  return finish(
+      errorOf(client->impl->command({.kind = Kind::exists, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::none)));
 }
 
 fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options,
@@ -164,7 +168,8 @@ fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBy
 fluxon_code fluxon_remove(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
   if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
   if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-  return finish(errorOf(client->impl->command({.kind = Kind::remove, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::change)));
+  return finish(
+      errorOf(client->impl->command({.kind = Kind::remove, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::change)));
 }
 
 fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_t prefixBytes, const fluxon_call_options* options,
@@ -205,7 +210,8 @@ fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefix
   const Time deadline = deadlineOf(options);
   for (uint64_t left = limit == 0 ? UINT64_MAX : limit; left > 0;) {
     const uint64_t wanted = std::min<uint64_t>(left, 1024);
-    const client::Call call{.kind = Kind::list, .key = keyOf(prefix, prefixBytes), .extra = last, .valueBytes = wanted, .deadline = deadline};
+    const client::Call call{
+        .kind = Kind::list, .key = keyOf(prefix, prefixBytes), .extra = last, .valueBytes = wanted, .deadline = deadline};
     const Result<client::Reply> page = client->impl->command(call, Effect::none);
     if (const Error error = errorOf(page); !error.ok()) return finish(error);
     if (page.value().payload.empty()) break;
@@ -226,10 +232,12 @@ fluxon_code fluxon_lease_grant(fluxon_client* client, uint64_t ttlMs, const flux
 
 fluxon_code fluxon_lease_keep_alive(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
   if (!client) return invalid("client is NULL");
-  return finish(errorOf(client->impl->command({.kind = Kind::leaseKeepAlive, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+  return finish(
+      errorOf(client->impl->command({.kind = Kind::leaseKeepAlive, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
 }
 
 fluxon_code fluxon_lease_revoke(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
   if (!client) return invalid("client is NULL");
-  return finish(errorOf(client->impl->command({.kind = Kind::leaseRevoke, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+  return finish(
+      errorOf(client->impl->command({.kind = Kind::leaseRevoke, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
 }

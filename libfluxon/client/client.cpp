@@ -131,7 +131,10 @@ bool Client::probeAll(std::string_view key, Held& held) {
       }
       return true;
     }
-    add(outcome == shm::Probe::lapsed ? counters.leaseLapsed : outcome == shm::Probe::noHazard ? counters.hazardsFull : counters.probesMissed, 1);
+    add(outcome == shm::Probe::lapsed     ? counters.leaseLapsed
+        : outcome == shm::Probe::noHazard ? counters.hazardsFull
+                                          : counters.probesMissed,
+        1);
   }
   return false;
 }
@@ -153,7 +156,8 @@ Error Client::follow(Attachment& attachment, const Reply& reply, std::string_vie
     return {};
   }
   if (outcome != shm::Probe::noHazard) return {Code::timedOut, "the value went away while it was being reached"};
-  const Result<Reply> counted = attachment.ring().call({.kind = shm::CommandKind::get, .flags = shm::kHold | shm::kLocalOnly, .key = key, .deadline = deadline});
+  const Result<Reply> counted =
+      attachment.ring().call({.kind = shm::CommandKind::get, .flags = shm::kHold | shm::kLocalOnly, .key = key, .deadline = deadline});
   if (!counted) return ofRead(counted.error());
   const Reply& answer = counted.value();
   if (answer.code == Code::miss) return {Code::timedOut, "the value went away while it was being reached"};
@@ -162,7 +166,13 @@ Error Client::follow(Attachment& attachment, const Reply& reply, std::string_vie
     return {Code::corrupt, "an extent outside the segment"};
   }
   attachment.use();
-  held = {attachment.view().segment + answer.offset, answer.valueBytes, PutId(answer.putId), isOwn ? Source::local : Source::neighbour, &attachment, true, answer.slotRef};
+  held = {attachment.view().segment + answer.offset,
+          answer.valueBytes,
+          PutId(answer.putId),
+          isOwn ? Source::local : Source::neighbour,
+          &attachment,
+          true,
+          answer.slotRef};
   touch(attachment, thread, answer.slotRef);
   return {};
 }
@@ -181,7 +191,8 @@ Error Client::getFromNeighbour(const std::string& node, std::string_view key, Ti
   const Result<Attachment*> other = neighbour(node, deadline);
   if (!other) return other.error();
   const Use use{other.value()};
-  const Result<Reply> there = other.value()->ring().call({.kind = shm::CommandKind::get, .flags = shm::kLocalOnly, .key = key, .deadline = deadline});
+  const Result<Reply> there =
+      other.value()->ring().call({.kind = shm::CommandKind::get, .flags = shm::kLocalOnly, .key = key, .deadline = deadline});
   if (!there) return ofRead(there.error());
   if (there.value().code == Code::ok) return follow(*other.value(), there.value(), key, deadline, held);
   if (there.value().code == Code::miss) return {Code::timedOut, "the value moved faster than it could be reached"};
@@ -190,7 +201,8 @@ Error Client::getFromNeighbour(const std::string& node, std::string_view key, Ti
 
 Error Client::getByRing(std::string_view key, Time deadline, Held& held) {
   if (!alive()) return forked();
-  if (key.empty() || key.size() > kMaxKeyBytes) return {Code::invalidKey, std::to_string(key.size()) + " bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
+  if (key.empty() || key.size() > kMaxKeyBytes)
+    return {Code::invalidKey, std::to_string(key.size()) + " bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
   Error last{Code::timedOut, "the value moved faster than it could be reached"};
   int pauseUs = 200;
   do {
@@ -289,8 +301,12 @@ Result<Granted> Client::putStart(const Put& put) {
     attachment->unuse();
     return error;
   };
-  const Result<Reply> reply = attachment->ring().call(
-      {.kind = shm::CommandKind::putStart, .flags = put.flags, .key = put.key, .valueBytes = put.length, .lease = put.lease, .deadline = put.deadline});
+  const Result<Reply> reply = attachment->ring().call({.kind = shm::CommandKind::putStart,
+                                                       .flags = put.flags,
+                                                       .key = put.key,
+                                                       .valueBytes = put.length,
+                                                       .lease = put.lease,
+                                                       .deadline = put.deadline});
   if (!reply) return fail(ofRead(reply.error()));
   if (reply.value().code != Code::ok) return fail(asError(reply.value()));
   Granted granted{nullptr, put.length, attachment, reply.value().slotRef};
@@ -305,7 +321,8 @@ Result<Granted> Client::putStart(const Put& put) {
 
 Result<PutId> Client::commit(const Granted& granted, Time deadline) {
   if (!granted.attachment->alive()) return forked();
-  const Result<Reply> reply = granted.attachment->ring().call({.kind = shm::CommandKind::commit, .slotRef = granted.slotRef, .deadline = deadline});
+  const Result<Reply> reply =
+      granted.attachment->ring().call({.kind = shm::CommandKind::commit, .slotRef = granted.slotRef, .deadline = deadline});
   if (!reply && reply.error().code == Code::tooMany) {
     abort(granted);
     return reply.error();
@@ -319,7 +336,8 @@ Result<PutId> Client::commit(const Granted& granted, Time deadline) {
 void Client::abort(const Granted& granted) {
   if (!granted.attachment->alive()) return;
   // If this is not heard, the grant ends with the client.
-  (void)granted.attachment->ring().call({.kind = shm::CommandKind::abort, .slotRef = granted.slotRef, .deadline = bootTime() + kUndoPatience});
+  (void)granted.attachment->ring().call(
+      {.kind = shm::CommandKind::abort, .slotRef = granted.slotRef, .deadline = bootTime() + kUndoPatience});
   granted.attachment->unuse();
 }
 
@@ -327,8 +345,13 @@ Result<PutId> Client::put(const Put& put, const void* data) {
   if (put.length <= shm::kInlineValueBytes) {
     const std::string_view value(static_cast<const char*>(data), put.length);
     if (put.key.empty()) return Error{Code::invalidKey, "0 bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
-    const Result<Reply> reply = command(
-        {.kind = shm::CommandKind::putInline, .flags = put.flags, .key = put.key, .extra = value, .lease = put.lease, .deadline = put.deadline}, Effect::change);
+    const Result<Reply> reply = command({.kind = shm::CommandKind::putInline,
+                                         .flags = put.flags,
+                                         .key = put.key,
+                                         .extra = value,
+                                         .lease = put.lease,
+                                         .deadline = put.deadline},
+                                        Effect::change);
     if (!reply) return reply.error();
     if (reply.value().code != Code::ok) return asError(reply.value());
     return PutId(reply.value().putId);

@@ -3,7 +3,8 @@
 //
 // Invariants
 //   1. The set of attachments is replaced as a whole. A get works on the set that it loaded inside a gate; whoever replaces the
-//      set waits until all who may have loaded the old one have left before it retires what is not in the new one. Gates are never held across
+//      set waits until all who may have loaded the old one have left before it retires what is not in the new one. Gates are never held
+//      across
 //      anything that blocks.
 //   2. After a fork the child touches neither shared memory nor descriptors of the client: alive() is false, in holders and grants
 //      too.

@@ -93,7 +93,8 @@ bool CommandRing::await(shm::CommandSlot& slot, Time deadline) const {
     if (now >= deadline) return done();
     const int64_t ns = std::min((deadline - now).ns, kLook.ns);
     const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
-    const bool slept = ::syscall(SYS_futex, &slot.state, FUTEX_WAIT, of(shm::CommandState::submitted), &timeout, nullptr, 0) != 0 && errno == ETIMEDOUT;
+    const bool slept =
+        ::syscall(SYS_futex, &slot.state, FUTEX_WAIT, of(shm::CommandState::submitted), &timeout, nullptr, 0) != 0 && errno == ETIMEDOUT;
     if (slept && dead()) return done();
   }
   return true;
@@ -101,14 +102,21 @@ bool CommandRing::await(shm::CommandSlot& slot, Time deadline) const {
 
 Result<Reply> CommandRing::call(const Call& call) {
   if (call.key.size() > kMaxKeyBytes || call.extra.size() > shm::kPayloadBytes - kMaxKeyBytes) {
-    return Error{Code::invalidKey, std::to_string(std::max(call.key.size(), call.extra.size())) + " bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
+    return Error{Code::invalidKey,
+                 std::to_string(std::max(call.key.size(), call.extra.size())) + " bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
   }
   const Result<uint32_t> taken = takeSlot(call.deadline);
   if (!taken) return taken.error();
   const uint32_t index = taken.value();
   shm::CommandSlot& slot = file_.commands[index];
-  slot.request = {static_cast<uint32_t>(call.kind), call.flags, static_cast<uint32_t>(call.key.size()), static_cast<uint32_t>(call.extra.size()),
-                  call.valueBytes, call.slotRef, call.lease, call.deadline.ns};
+  slot.request = {static_cast<uint32_t>(call.kind),
+                  call.flags,
+                  static_cast<uint32_t>(call.key.size()),
+                  static_cast<uint32_t>(call.extra.size()),
+                  call.valueBytes,
+                  call.slotRef,
+                  call.lease,
+                  call.deadline.ns};
   if (!call.key.empty()) std::memcpy(file_.payloads[index], call.key.data(), call.key.size());
   if (!call.extra.empty()) std::memcpy(file_.payloads[index] + call.key.size(), call.extra.data(), call.extra.size());
   slot.waiting.store(0, std::memory_order_relaxed);

@@ -24,7 +24,8 @@ void copyValue(char* to, const void* from, size_t bytes) {
     for (; at + 64 <= bytes; at += 64) {
       _mm_prefetch(source + at + 1024, _MM_HINT_NTA);
       const auto* lines = reinterpret_cast<const __m128i*>(source + at);
-      const __m128i a = _mm_loadu_si128(lines), b = _mm_loadu_si128(lines + 1), c = _mm_loadu_si128(lines + 2), d = _mm_loadu_si128(lines + 3);
+      const __m128i a = _mm_loadu_si128(lines), b = _mm_loadu_si128(lines + 1), c = _mm_loadu_si128(lines + 2),
+                    d = _mm_loadu_si128(lines + 3);
       auto* const out = reinterpret_cast<__m128i*>(to + at);
       _mm_stream_si128(out, a);
       _mm_stream_si128(out + 1, b);

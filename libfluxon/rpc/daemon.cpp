@@ -94,15 +94,19 @@ HttpEndpoint::~HttpEndpoint() noexcept(false) {}
 kj::Promise<Result<std::string>> HttpEndpoint::listen(const HttpAddress& address) {
   if (!address.enabled) return Result<std::string>(std::string());
   const std::string text = toString(address);
-  return state_->daemon.io().provider->getNetwork().parseAddress(text.c_str(), address.port).then([this, address](kj::Own<kj::NetworkAddress> where) {
-    state_->receiver = where->listen();
-    state_->tasks.add(state_->server.listenHttp(*state_->receiver));
-    HttpAddress bound = address;
-    bound.port = static_cast<uint16_t>(state_->receiver->getPort());
-    return Result<std::string>(toString(bound));
-  }).catch_([text](kj::Exception&& error) {
-    return Result<std::string>(Code::unavailable, "listen on " + text + ": " + error.getDescription().cStr());
-  });
+  return state_->daemon.io()
+      .provider->getNetwork()
+      .parseAddress(text.c_str(), address.port)
+      .then([this, address](kj::Own<kj::NetworkAddress> where) {
+        state_->receiver = where->listen();
+        state_->tasks.add(state_->server.listenHttp(*state_->receiver));
+        HttpAddress bound = address;
+        bound.port = static_cast<uint16_t>(state_->receiver->getPort());
+        return Result<std::string>(toString(bound));
+      })
+      .catch_([text](kj::Exception&& error) {
+        return Result<std::string>(Code::unavailable, "listen on " + text + ": " + error.getDescription().cStr());
+      });
 }
 
 }  // namespace fluxon::rpc

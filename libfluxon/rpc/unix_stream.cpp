@@ -156,7 +156,9 @@ kj::Promise<void> UnixListener::serve(std::function<void(kj::Own<kj::AsyncIoStre
       accepted(kj::heap<UnixStream>(port_, kj::AutoCloseFd(fd)));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
       // Connections that wait ring no bell again.
-      return timer_.afterDelay(100 * kj::MILLISECONDS).then([this, accepted = std::move(accepted)]() mutable { return serve(std::move(accepted)); });
+      return timer_.afterDelay(100 * kj::MILLISECONDS).then([this, accepted = std::move(accepted)]() mutable {
+        return serve(std::move(accepted));
+      });
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return observer_.whenBecomesReadable().then([this, accepted = std::move(accepted)]() mutable { return serve(std::move(accepted)); });
     }

@@ -61,7 +61,8 @@ Error makeDirectory(const std::string& path, int group) {
   }
   // A folder that is there keeps its mode, which may let a group in, unless others can write to it.
   if (info.st_uid != ::geteuid() || (group < 0 && !made && (info.st_mode & 0027) == 0)) return {};
-  if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) return systemError("chown " + path, errno);
+  if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0)
+    return systemError("chown " + path, errno);
   if (::chmod(path.c_str(), group >= 0 ? 0750 : 0700) != 0) return systemError("chmod " + path, errno);
   return {};
 }

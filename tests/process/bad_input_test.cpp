@@ -1,5 +1,6 @@
 // What people and machines can get wrong before a daemon serves: options, configuration, files in its way, no room. Each ends with
 // one line that says what, who and what to do, with its exit status, and leaves nothing of others changed.
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -89,22 +90,30 @@ struct Up {
   const std::string ctl;
 };
 
+// A connection to a port of this host, or what could be begun of one.
+int connectTcp(uint16_t port) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  [[maybe_unused]] const int begun = ::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to);
+  return fd;
+}
+
 // A socket that takes a tcp port of this host.
 struct TakenPort {
   int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   std::string address;
   TakenPort() {
-    sockaddr_storage bound{};
+    sockaddr_in bound{};
     socklen_t length = sizeof bound;
-    auto* at = reinterpret_cast<sockaddr*>(&bound);
-    bound.ss_family = AF_INET;
-    reinterpret_cast<unsigned char*>(at)[4] = 127;
-    reinterpret_cast<unsigned char*>(at)[7] = 1;
-    REQUIRE(::bind(fd, at, 16) == 0);
+    bound.sin_family = AF_INET;
+    bound.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&bound), sizeof bound) == 0);
     REQUIRE(::listen(fd, 1) == 0);
-    REQUIRE(::getsockname(fd, at, &length) == 0);
-    const auto* bytes = reinterpret_cast<const unsigned char*>(at);
-    address = "127.0.0.1:" + std::to_string(bytes[2] << 8 | bytes[3]);
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) == 0);
+    address = "127.0.0.1:" + std::to_string(ntohs(bound.sin_port));
   }
   ~TakenPort() { ::close(fd); }
 };
@@ -193,8 +202,12 @@ TEST_CASE("a configuration that is wrong: 78, the line, the value and what is ac
 
 TEST_CASE("sizes with units are binary and cut to whole bytes") {
   Place place;
-  for (const auto& [text, bytes] : {std::pair<std::string, std::string>{"\"10GB\"", "10737418240"}, {"\"1.5GB\"", "1610612736"}, {"\"1048576.9B\"", "1048576"},
-                                    {"\"64MiB\"", "67108864"}, {"\"2 g\"", "2147483648"}, {"1048576", "1048576"}}) {
+  for (const auto& [text, bytes] : {std::pair<std::string, std::string>{"\"10GB\"", "10737418240"},
+                                    {"\"1.5GB\"", "1610612736"},
+                                    {"\"1048576.9B\"", "1048576"},
+                                    {"\"64MiB\"", "67108864"},
+                                    {"\"2 g\"", "2147483648"},
+                                    {"1048576", "1048576"}}) {
     CAPTURE(text);
     const Ended shown = begin("fluxonctl", "--config " + place.configure("segment_size = " + text + "\n") + " config show");
     CHECK(shown.status == 0);
@@ -364,7 +377,8 @@ TEST_CASE("a second master of the cluster elsewhere in memory is stopped by the 
   Cluster cluster;
   Place place;
   const std::string config = place.folder() + "/other.toml";
-  write(config, "[common]\ncluster = \"t\"\nshm_root = \"" + place.root() + "\"\n[master]\nstate_dir = \"" + cluster.folder() + "/state\"\n");
+  write(config,
+        "[common]\ncluster = \"t\"\nshm_root = \"" + place.root() + "\"\n[master]\nstate_dir = \"" + cluster.folder() + "/state\"\n");
   const Ended ended = begin("fluxon-master", "--config " + config);
   CHECK(ended.status == 69);
   CHECK(has(complaint(ended, "fluxon-master"), "already run by process " + std::to_string(cluster.pid("master"))));
@@ -414,7 +428,8 @@ TEST_CASE("a state file that is damaged, of another cluster or a folder stops th
   REQUIRE(good.size() > 50);
   std::string flipped = good;
   flipped[good.size() / 2] ^= 1;
-  for (const std::string& bad : {flipped, good.substr(0, good.size() / 2), good.substr(0, good.size() - 1), std::string(), good + good, valueOf(1, 200)}) {
+  for (const std::string& bad :
+       {flipped, good.substr(0, good.size() / 2), good.substr(0, good.size() - 1), std::string(), good + good, valueOf(1, 200)}) {
     CAPTURE(bad);
     write(state, bad);
     const Ended ended = begin("fluxon-master", "--config " + config);
@@ -491,7 +506,8 @@ TEST_CASE("with few descriptors daemons serve, refuse what is too many, and serv
   const Up up(place.configure(), "ulimit -n 40; ");  // soft and hard: nobody can raise it
   const std::string& ctl = up.ctl;
   CHECK(execute("echo value | " + ctl + "put key").status == 0);
-  for (const auto& [path, type] : {std::pair<std::string, int>{place.root() + "/t/n0/socket", SOCK_SEQPACKET}, {place.root() + "/t/.master/socket", SOCK_STREAM}}) {
+  for (const auto& [path, type] :
+       {std::pair<std::string, int>{place.root() + "/t/n0/socket", SOCK_SEQPACKET}, {place.root() + "/t/.master/socket", SOCK_STREAM}}) {
     CAPTURE(path);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -509,6 +525,15 @@ TEST_CASE("with few descriptors daemons serve, refuse what is too many, and serv
     CHECK(eventually([&] { return execute(ctl + "--timeout 1 status").status == 0; }, 8));
     CHECK(eventually([&] { return execute(ctl + "--timeout 1 get key").out == "value\n"; }, 8));
   }
+  // A crowd on the http port, which any user of the host can reach.
+  const std::string members = execute(ctl + "--json members").out, start = "http://127.0.0.1:";
+  const size_t port = members.find(start);
+  REQUIRE(port != std::string::npos);
+  std::vector<int> crowd;
+  for (int i = 0; i < 100; ++i) crowd.push_back(connectTcp(static_cast<uint16_t>(std::stoi(members.substr(port + start.size())))));
+  execute(ctl + "--timeout 0.5 metrics n0");
+  for (const int fd : crowd) ::close(fd);
+  CHECK(eventually([&] { return execute(ctl + "--timeout 1 metrics n0").status == 0; }, 8));
 }
 
 TEST_CASE("too few descriptors to start: one line and an exit status, no abort") {

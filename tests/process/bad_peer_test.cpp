@@ -34,7 +34,8 @@ size_t descriptorsOf(const Cluster& cluster, const std::string& process) {
 }
 size_t clientFiles(const Cluster& cluster) {
   size_t count = 0;
-  for (const auto& entry : fs::directory_iterator(cluster.root() + "/t/n0")) count += entry.path().filename().string().starts_with("client-");
+  for (const auto& entry : fs::directory_iterator(cluster.root() + "/t/n0"))
+    count += entry.path().filename().string().starts_with("client-");
   return count;
 }
 std::string ownerSocket(const Cluster& cluster) { return cluster.root() + "/t/n0/socket"; }
@@ -53,10 +54,13 @@ double healthSeconds(const Cluster& cluster, const std::string& process) {
 }
 
 bool atRest(const Cluster& cluster, double clients) {
-  const auto owner = [&](const char* name, const char* label = "") { return cluster.metric("n0", std::string("fluxon_owner_") + name, label); };
+  const auto owner = [&](const char* name, const char* label = "") {
+    return cluster.metric("n0", std::string("fluxon_owner_") + name, label);
+  };
   return owner("clients") == clients && owner("grants") == 0 && owner("ring_holds") == 0 && owner("directory_slots", "granted") == 0 &&
          owner("directory_slots", "retired") == 0 && cluster.metric("master", "fluxon_master_puts_inflight") == 0 &&
-         cluster.metric("master", "fluxon_master_segment_inflight_bytes") == 0 && cluster.metric("master", "fluxon_master_segment_held_bytes") == 0;
+         cluster.metric("master", "fluxon_master_segment_inflight_bytes") == 0 &&
+         cluster.metric("master", "fluxon_master_segment_held_bytes") == 0;
 }
 
 std::string noise(Random& random, size_t bytes) {
@@ -282,7 +286,8 @@ TEST_CASE("an unprintable name of a client goes no further than a table") {
   const Ended rings = execute(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " rings");
   CHECK(rings.status == 0);
   CHECK(std::count(rings.out.begin(), rings.out.end(), '\n') == 2);
-  const Ended json = execute(FLUXON_BIN "/fluxonctl --json --config " + cluster.config() + " rings | python3 -c 'import json,sys; [json.loads(l.decode()) for l in sys.stdin.buffer]'");
+  const Ended json = execute(FLUXON_BIN "/fluxonctl --json --config " + cluster.config() +
+                             " rings | python3 -c 'import json,sys; [json.loads(l.decode()) for l in sys.stdin.buffer]'");
   CHECK_MESSAGE(json.status == 0, json.err);
 }
 
@@ -492,8 +497,10 @@ TEST_CASE("messages of tools and owners with flipped bits, cut or repeated: the 
   std::vector<std::string> said;
   {
     Recorder recorder(place.root() + "/t/.master/socket", masterSocket(cluster));
-    const std::string config = place.configure("segment_size = \"8MiB\"\n"), ctl = FLUXON_BIN "/fluxonctl --node n1 --config " + config + " ";
-    const pid_t owner = inChild([&] { return ::execl(FLUXON_BIN "/fluxon-owner", "fluxon-owner", "--config", config.c_str(), "--node", "n1", nullptr); });
+    const std::string config = place.configure("segment_size = \"8MiB\"\n"),
+                      ctl = FLUXON_BIN "/fluxonctl --node n1 --config " + config + " ";
+    const pid_t owner =
+        inChild([&] { return ::execl(FLUXON_BIN "/fluxon-owner", "fluxon-owner", "--config", config.c_str(), "--node", "n1", nullptr); });
     CHECK(eventually([&] { return execute("echo value | " + ctl + "put other").status == 0; }));
     CHECK(execute(ctl + "get other").status == 0);
     CHECK(execute(ctl + "delete other").status == 0);
@@ -514,7 +521,12 @@ TEST_CASE("messages of tools and owners with flipped bits, cut or repeated: the 
       switch (random() % 4) {
         case 0: text[at] ^= static_cast<char>(1 << random() % 8); break;
         case 1: text[at] = static_cast<char>(random()); break;
-        case 2: if (at / 8 * 8 + 8 <= text.size()) { const uint64_t word = awkward(random); std::memcpy(&text[at / 8 * 8], &word, 8); } break;
+        case 2:
+          if (at / 8 * 8 + 8 <= text.size()) {
+            const uint64_t word = awkward(random);
+            std::memcpy(&text[at / 8 * 8], &word, 8);
+          }
+          break;
         default: if (random() % 4 == 0) text.resize(at + 1); break;
       }
     }

@@ -59,12 +59,14 @@ std::string hex(const std::string& bytes) {
 std::string jsonValues(const Cluster& cluster, const std::string& lines, const std::string& expression) {
   const std::string path = cluster.folder() + "/lines.json";
   write(path, lines);
-  const Ended ended = execute("PYTHONIOENCODING=utf-8 /usr/bin/python3 -c " +
-                              shellQuoted("import json,sys,base64\n"
-                                          "def strict(pairs):\n assert len(dict(pairs)) == len(pairs), pairs\n return dict(pairs)\n"
-                                          "for l in open(sys.argv[1],'rb').read().split(b'\\n')[:-1]:\n"
-                                          " o=json.loads(l.decode('utf-8'), object_pairs_hook=strict)\n assert isinstance(o,dict)\n print((" + expression + "))") +
-                              " " + path);
+  const Ended ended =
+      execute("PYTHONIOENCODING=utf-8 /usr/bin/python3 -c " +
+              shellQuoted("import json,sys,base64\n"
+                          "def strict(pairs):\n assert len(dict(pairs)) == len(pairs), pairs\n return dict(pairs)\n"
+                          "for l in open(sys.argv[1],'rb').read().split(b'\\n')[:-1]:\n"
+                          " o=json.loads(l.decode('utf-8'), object_pairs_hook=strict)\n assert isinstance(o,dict)\n print((" +
+                          expression + "))") +
+              " " + path);
   INFO(lines);
   CHECK_MESSAGE(ended.status == 0, ended.err);
   return ended.out;
@@ -120,7 +122,8 @@ Page parsePage(const std::string& text) {
     CHECK(used == match[4].str().size());
     name = match[1];
     for (const char* suffix : {"_bucket", "_sum", "_count"}) {
-      if (name.ends_with(suffix) && page.types.count(name.substr(0, name.size() - std::string(suffix).size()))) name.resize(name.size() - std::string(suffix).size());
+      if (name.ends_with(suffix) && page.types.count(name.substr(0, name.size() - std::string(suffix).size())))
+        name.resize(name.size() - std::string(suffix).size());
     }
     CHECK(page.types.count(name) == 1);
     CHECK(helped.count(name) == 1);
@@ -146,11 +149,12 @@ void checkBounds(const Page& page) {
 }
 
 void checkNothingInFlight(const Page& page) {
-  for (const char* name : {"fluxon_master_puts_inflight", "fluxon_master_segment_inflight_bytes", "fluxon_master_segment_held_bytes", "fluxon_master_puts_waiting",
-                           "fluxon_owner_grants", "fluxon_owner_ring_holds"}) {
+  for (const char* name : {"fluxon_master_puts_inflight", "fluxon_master_segment_inflight_bytes", "fluxon_master_segment_held_bytes",
+                           "fluxon_master_puts_waiting", "fluxon_owner_grants", "fluxon_owner_ring_holds"}) {
     CHECK_MESSAGE(page.sum(name) == 0, std::string(name));
   }
-  for (const char* state : {"granted", "pending", "reclaiming", "retired"}) CHECK_MESSAGE(page.sum("fluxon_owner_directory_slots", "\""s + state + "\"") == 0, state);
+  for (const char* state : {"granted", "pending", "reclaiming", "retired"})
+    CHECK_MESSAGE(page.sum("fluxon_owner_directory_slots", "\""s + state + "\"") == 0, state);
 }
 
 }  // namespace
@@ -176,7 +180,8 @@ TEST_CASE("files put from a path or from stdin come back byte for byte, whatever
   CHECK(jsonValues(cluster, json.out, "o['bytes']") == std::to_string(20 << 20) + "\n");
   write(in, valueOf(3, 1000));
   ctl(cluster, "put small " + in);
-  CHECK(jsonValues(cluster, ctl(cluster, "--json get small").out, "base64.b64decode(o['value_base64']).hex()") == hex(valueOf(3, 1000)) + "\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json get small").out, "base64.b64decode(o['value_base64']).hex()") ==
+        hex(valueOf(3, 1000)) + "\n");
 }
 
 TEST_CASE("a file that cannot be read or written is an error, and neither key nor file is changed") {
@@ -252,8 +257,9 @@ TEST_CASE("key leases: granted, kept alive, revoked with their keys; an unknown 
 
 TEST_CASE("a listing goes over its pages in byte order, between its bounds, and every line of JSON holds the exact key") {
   Cluster cluster;
-  std::set<std::string> keys = {"a", "\x7f", "new\nline", "quote\"s'", "back\\slash", "../x", "%00", "{\"json\":1}", "[list,of]", "++", "tab\t", "\xff\xfe\x80",
-                                "\xc3\xa9", "\xed\xa0\x80", "-o", " ", "\x01", "with\0nul"s, std::string(4096, 'k')};
+  std::set<std::string> keys = {
+      "a",     "\x7f",         "new\nline", "quote\"s'",    "back\\slash", "../x", "%00",  "{\"json\":1}", "[list,of]",           "++",
+      "tab\t", "\xff\xfe\x80", "\xc3\xa9",  "\xed\xa0\x80", "-o",          " ",    "\x01", "with\0nul"s,   std::string(4096, 'k')};
   {
     auto client = cluster.client();
     for (const std::string& key : keys) client.put(key, key);
@@ -299,13 +305,14 @@ TEST_CASE("operator verbs in text and JSON while the daemons live") {
     CHECK(text.out.size() > 20);
     CHECK_FALSE(jsonValues(cluster, json.out, "1").empty());
   }
-  CHECK(jsonValues(cluster, ctl(cluster, "--json status").out, "o['cluster'], o['keys'], o['puts_in_flight'], o['pid'], sorted(x['node'] for x in o['owners'])") ==
+  CHECK(jsonValues(cluster, ctl(cluster, "--json status").out,
+                   "o['cluster'], o['keys'], o['puts_in_flight'], o['pid'], sorted(x['node'] for x in o['owners'])") ==
         "('t', 2, 0, " + std::to_string(cluster.pid("master")) + ", ['n0', 'n1'])\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json members").out, "o['node'], o['state'], o['pid']") ==
         "('n0', 'joined', " + std::to_string(cluster.pid("n0")) + ")\n('n1', 'joined', " + std::to_string(cluster.pid("n1")) + ")\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json members").out,
-                   "o['free_bytes'] + o['routed_bytes'] + o['leased_bytes'] + o['reserved_bytes'] + o['in_flight_bytes'] + o['held_bytes'] == o['segment_bytes']") ==
-        "True\nTrue\n");
+                   "o['free_bytes'] + o['routed_bytes'] + o['leased_bytes'] + o['reserved_bytes'] + o['in_flight_bytes'] + o['held_bytes'] "
+                   "== o['segment_bytes']") == "True\nTrue\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['alive']") ==
         "('pinned \"key\"', 100000, " + std::to_string(::getpid()) + ", 'committed', True)\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted']") == "(1, 0)\n");
@@ -323,9 +330,11 @@ TEST_CASE("with every daemon killed, pins, rings and stat --local still tell who
   cluster.kill("master");
   cluster.kill("n0");
   const std::string me = std::to_string(::getpid());
-  CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['pid'], o['alive'], o['state']") == "('key', " + me + ", True, 'committed')\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['pid'], o['alive'], o['state']") ==
+        "('key', " + me + ", True, 'committed')\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['node'], o['hits'], o['pid']") == "('n0', 1, " + me + ")\n");
-  CHECK(jsonValues(cluster, ctl(cluster, "--json stat --local key").out, "o['key'], o['bytes'], o['state']") == "('key', 100000, 'committed')\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json stat --local key").out, "o['key'], o['bytes'], o['state']") ==
+        "('key', 100000, 'committed')\n");
   CHECK(has(ctl(cluster, "pins").out, "committed"));
   CHECK(has(ctl(cluster, "rings").out, me));
   CHECK(eventually([&] { return jsonValues(cluster, ctl(cluster, "--json stat --local key").out, "o['serving']") == "False\n"; }));
@@ -337,7 +346,8 @@ TEST_CASE("with every daemon killed, pins, rings and stat --local still tell who
     CHECK(ended.err == "fluxonctl: service unavailable: no master of cluster t is running (start one: fluxonctl up)\n");
     CHECK(ended.out.empty());
   }
-  for (const std::string verb : {"put key", "get key", "delete key", "stat key", "exists key", "list", "count", "lease grant 10", "lease keepalive 1", "lease revoke 1"}) {
+  for (const std::string verb : {"put key", "get key", "delete key", "stat key", "exists key", "list", "count", "lease grant 10",
+                                 "lease keepalive 1", "lease revoke 1"}) {
     CAPTURE(verb);
     const Ended ended = ctl(cluster, "--timeout 2 " + verb, "printf x | ");
     CHECK(ended.status == 69);
@@ -350,7 +360,8 @@ TEST_CASE("a stopped master: every verb that needs it ends by its time-out with 
   Cluster cluster;
   ctl(cluster, "put key", "printf value | ");
   cluster.signal("master", SIGSTOP);
-  for (const std::string verb : {"status", "members", "routes", "metrics", "put key", "delete key", "stat key", "list", "count", "lease grant 10"}) {
+  for (const std::string verb :
+       {"status", "members", "routes", "metrics", "put key", "delete key", "stat key", "list", "count", "lease grant 10"}) {
     CAPTURE(verb);
     // Owners answer `unavailable` (69) once their lease has run out.
     const bool operators = verb == "status" || verb == "members" || verb == "routes" || verb == "metrics";
@@ -368,11 +379,39 @@ TEST_CASE("a stopped master: every verb that needs it ends by its time-out with 
 
 TEST_CASE("what is no verb, option or number: 64, one line, nothing done") {
   Cluster cluster;
-  for (const std::string arguments :
-       {"", "nonsense", "get", "get a b", "put", "put a b c", "delete", "--nonsense status", "status extra", "--timeout 0 status", "--timeout -1 status", "--timeout x status",
-        "--timeout 1e9 status", "--timeout '' status", "--cluster a/b status", "--node .x pins", "list --limit -1", "list --limit x", "list --limit 99999999999999999999", "lease",
-        "lease grant", "lease grant 0", "lease grant -5", "lease revoke x", "put a --lease x", "config", "config check", "config nonsense", "metrics a b", "get --local a",
-        "--cluster other config show", "up --log-dir /tmp", "status status"}) {
+  for (const std::string arguments : {"",
+                                      "nonsense",
+                                      "get",
+                                      "get a b",
+                                      "put",
+                                      "put a b c",
+                                      "delete",
+                                      "--nonsense status",
+                                      "status extra",
+                                      "--timeout 0 status",
+                                      "--timeout -1 status",
+                                      "--timeout x status",
+                                      "--timeout 1e9 status",
+                                      "--timeout '' status",
+                                      "--cluster a/b status",
+                                      "--node .x pins",
+                                      "list --limit -1",
+                                      "list --limit x",
+                                      "list --limit 99999999999999999999",
+                                      "lease",
+                                      "lease grant",
+                                      "lease grant 0",
+                                      "lease grant -5",
+                                      "lease revoke x",
+                                      "put a --lease x",
+                                      "config",
+                                      "config check",
+                                      "config nonsense",
+                                      "metrics a b",
+                                      "get --local a",
+                                      "--cluster other config show",
+                                      "up --log-dir /tmp",
+                                      "status status"}) {
     CAPTURE(arguments);
     const Ended ended = ctl(cluster, arguments, "printf x | ");
     CHECK(ended.status == 64);
@@ -392,20 +431,25 @@ TEST_CASE("what config show prints is a configuration that shows the same, whate
   Cluster cluster;
   const std::string first = cluster.folder() + "/first.toml", second = cluster.folder() + "/second.toml";
   write(first,
-        "[common]\ncluster = \"c\"\nshm_root = \"/dev/shm/a b\"\nlog_level = \"warn\"\n[master]\nstate_dir = '/tmp/q\"uo\\te\u00e9'\nhttp = \"off\"\nlease_ms = 777\n"
-        "put_wait_ms = 0\nmin_key_lease_ms = 5\n[owner]\nnode = \"x\"\nsegment_size = \"1.5GB\"\nmax_keys = 77\nmax_clients = 7\npopulate = false\nhttp = \"[::1]:80\"\n"
+        "[common]\ncluster = \"c\"\nshm_root = \"/dev/shm/a b\"\nlog_level = \"warn\"\n[master]\nstate_dir = '/tmp/q\"uo\\te\u00e9'\nhttp "
+        "= \"off\"\nlease_ms = 777\n"
+        "put_wait_ms = 0\nmin_key_lease_ms = 5\n[owner]\nnode = \"x\"\nsegment_size = \"1.5GB\"\nmax_keys = 77\nmax_clients = 7\npopulate "
+        "= false\nhttp = \"[::1]:80\"\n"
         "[up]\nnodes = [\"x\", \"y-1\"]\n");
   const Ended shown = execute(kCtl + " --config " + first + " config show");
   REQUIRE_MESSAGE(shown.status == 0, shown.err);
   write(second, shown.out);
   CHECK(execute(kCtl + " config check " + second).out == second + ": ok\n");
   CHECK(execute(kCtl + " --config " + second + " config show").out == shown.out);
-  for (const char* line : {"cluster = \"c\"", "http = \"off\"", "lease_ms = 777", "put_wait_ms = 0", "segment_size = 1610612736", "max_clients = 7", "populate = false", "nodes = [ 'x', 'y-1' ]"}) {
+  for (const char* line : {"cluster = \"c\"", "http = \"off\"", "lease_ms = 777", "put_wait_ms = 0", "segment_size = 1610612736",
+                           "max_clients = 7", "populate = false", "nodes = [ 'x', 'y-1' ]"}) {
     CHECK_MESSAGE(has(shown.out, "\n"s + line + "\n"), shown.out);
   }
   // As JSON the values are those of the file.
-  const std::string values = jsonValues(cluster, execute(kCtl + " --json --config " + first + " config show").out, "o['section'], o['key'], o['value']");
-  for (const char* line : {"('master', 'state_dir', '/tmp/q\"uo\\\\te\u00e9')", "('owner', 'populate', False)", "('owner', 'segment_size', 1610612736)", "('up', 'nodes', ['x', 'y-1'])"}) {
+  const std::string values =
+      jsonValues(cluster, execute(kCtl + " --json --config " + first + " config show").out, "o['section'], o['key'], o['value']");
+  for (const char* line : {"('master', 'state_dir', '/tmp/q\"uo\\\\te\u00e9')", "('owner', 'populate', False)",
+                           "('owner', 'segment_size', 1610612736)", "('up', 'nodes', ['x', 'y-1'])"}) {
     CHECK_MESSAGE(has(values, line + "\n"s), values);
   }
   CHECK(std::count(values.begin(), values.end(), '\n') == 16);
@@ -512,8 +556,9 @@ TEST_CASE("metrics of all processes parse, stay within bounds under load, and sh
   for (std::thread& thread : load) thread.join();
   const bool rests = eventually([&] {
     const Page now = page();
-    return now.sum("fluxon_owner_requests_pending") == 0 && now.sum("fluxon_owner_clients") == 0 && now.sum("fluxon_owner_directory_slots", "retired") == 0 &&
-           now.sum("fluxon_master_segment_held_bytes") == 0 && now.sum("fluxon_master_segment_inflight_bytes") == 0;
+    return now.sum("fluxon_owner_requests_pending") == 0 && now.sum("fluxon_owner_clients") == 0 &&
+           now.sum("fluxon_owner_directory_slots", "retired") == 0 && now.sum("fluxon_master_segment_held_bytes") == 0 &&
+           now.sum("fluxon_master_segment_inflight_bytes") == 0;
   });
   CHECK_MESSAGE(rests, (ctl(cluster, "members").out + ctl(cluster, "pins").out));
   const Page after = page();
@@ -522,7 +567,8 @@ TEST_CASE("metrics of all processes parse, stay within bounds under load, and sh
   CHECK(after.sum("fluxon_master_puts_published_total") > 10);
   CHECK(after.sum("fluxon_owner_directory_slots", "committed") >= after.sum("fluxon_master_keys"));
   double parts = 0;
-  for (const char* part : {"free", "routed", "reserved", "inflight", "held"}) parts += after.sum("fluxon_master_segment_"s + part + "_bytes");
+  for (const char* part : {"free", "routed", "reserved", "inflight", "held"})
+    parts += after.sum("fluxon_master_segment_"s + part + "_bytes");
   CHECK(parts == after.sum("fluxon_master_segment_capacity_bytes"));
   // Buckets only grow, and the last one is the count.
   for (const char* node : {"n0", "n1"}) {

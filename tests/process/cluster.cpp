@@ -33,8 +33,10 @@ Cluster::Cluster(Shape shape) {
   folder_ = folder;
   root_ = "/dev/shm/" + folder_.substr(5);
   config_ = folder_ + "/fluxon.toml";
-  std::ofstream(config_) << "[common]\ncluster = \"t\"\nshm_root = \"" << root_ << "\"\nlog_level = \"debug\"\n[master]\nstate_dir = \"" << folder_
-                         << "/state\"\nlease_ms = 1000\n" << shape.master << "[owner]\n" << shape.owner;
+  std::ofstream(config_) << "[common]\ncluster = \"t\"\nshm_root = \"" << root_ << "\"\nlog_level = \"debug\"\n[master]\nstate_dir = \""
+                         << folder_ << "/state\"\nlease_ms = 1000\n"
+                         << shape.master << "[owner]\n"
+                         << shape.owner;
   start("master");
   for (const std::string& node : shape.nodes) start(node);
 }
@@ -67,7 +69,8 @@ void Cluster::start(const std::string& process) {
     if (process == "master") {
       ::execl(binary("fluxon-master").c_str(), "fluxon-master", "--config", config_.c_str(), "--ready-fd", "9", nullptr);
     } else {
-      ::execl(binary("fluxon-owner").c_str(), "fluxon-owner", "--config", config_.c_str(), "--node", process.c_str(), "--ready-fd", "9", nullptr);
+      ::execl(binary("fluxon-owner").c_str(), "fluxon-owner", "--config", config_.c_str(), "--node", process.c_str(), "--ready-fd", "9",
+              nullptr);
     }
     ::_exit(127);
   }
@@ -128,7 +131,8 @@ double Cluster::metric(const std::string& process, const std::string& name, cons
   double sum = 0;
   bool found = false;
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(name) || (line[name.size()] != ' ' && line[name.size()] != '{') || line.find(label) == std::string::npos) continue;
+    if (!line.starts_with(name) || (line[name.size()] != ' ' && line[name.size()] != '{') || line.find(label) == std::string::npos)
+      continue;
     sum += std::stod(line.substr(line.rfind(' ')));
     found = true;
   }
@@ -150,8 +154,9 @@ Place::~Place() {
 
 std::string Place::configure(const std::string& owner, const std::string& master, const std::string& root) const {
   const std::string path = folder_ + "/fluxon.toml";
-  std::ofstream(path) << "[common]\ncluster = \"t\"\nshm_root = \"" << (root.empty() ? root_ : root) << "\"\n[master]\nstate_dir = \"" << folder_
-                      << "/state\"\nlease_ms = 1000\n" << master << "[owner]\nnode = \"n0\"\n"
+  std::ofstream(path) << "[common]\ncluster = \"t\"\nshm_root = \"" << (root.empty() ? root_ : root) << "\"\n[master]\nstate_dir = \""
+                      << folder_ << "/state\"\nlease_ms = 1000\n"
+                      << master << "[owner]\nnode = \"n0\"\n"
                       << (owner.find("segment_size") == std::string::npos ? "segment_size = \"16MiB\"\n" : "") << owner;
   return path;
 }

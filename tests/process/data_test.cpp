@@ -87,7 +87,8 @@ TEST_CASE("keys of any bytes up to 4096 round trip, others are refused") {
   Cluster cluster;
   auto client = cluster.client();
   using namespace std::string_literals;
-  const std::set<std::string> keys = {"a", std::string(4096, 'k'), "with\0nul"s, "new\nline", "quote\"s'", "../x", "%00", "\xff\xfe\x80", "{\"json\":1}"};
+  const std::set<std::string> keys = {"a",   std::string(4096, 'k'), "with\0nul"s,  "new\nline", "quote\"s'", "../x",
+                                      "%00", "\xff\xfe\x80",         "{\"json\":1}"};
   for (const std::string& key : keys) client.put(key, key);
   for (const std::string& key : keys) CHECK(client.get(key)->text() == key);
   std::set<std::string> listed;

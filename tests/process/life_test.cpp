@@ -18,10 +18,11 @@ namespace {
 
 // Nothing of any put or holder is left.
 bool atRest(const Cluster& cluster, const std::string& node = "n0") {
-  return cluster.metric("master", "fluxon_master_puts_inflight") == 0 && cluster.metric("master", "fluxon_master_segment_inflight_bytes") == 0 &&
+  return cluster.metric("master", "fluxon_master_puts_inflight") == 0 &&
+         cluster.metric("master", "fluxon_master_segment_inflight_bytes") == 0 &&
          cluster.metric("master", "fluxon_master_segment_held_bytes") == 0 && cluster.metric(node, "fluxon_owner_grants") == 0 &&
-         cluster.metric(node, "fluxon_owner_directory_slots", "granted") == 0 && cluster.metric(node, "fluxon_owner_directory_slots", "retired") == 0 &&
-         cluster.metric(node, "fluxon_owner_ring_holds") == 0;
+         cluster.metric(node, "fluxon_owner_directory_slots", "granted") == 0 &&
+         cluster.metric(node, "fluxon_owner_directory_slots", "retired") == 0 && cluster.metric(node, "fluxon_owner_ring_holds") == 0;
 }
 
 fluxon_code codeOf(const std::function<void()>& call) {
@@ -120,7 +121,8 @@ TEST_CASE("a late commit of a put whose writer was taken for dead is refused") {
   cluster.kill("master");
   cluster.start("master");
   // The owner has joined the new term: the put belongs to the old one.
-  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_rejoins_total") == 1 && cluster.metric("n0", "fluxon_owner_serving") == 1; }));
+  CHECK(eventually(
+      [&] { return cluster.metric("n0", "fluxon_owner_rejoins_total") == 1 && cluster.metric("n0", "fluxon_owner_serving") == 1; }));
   const fluxon_code code = codeOf([&] { std::move(*grant).commit(); });
   CHECK((code == FLUXON_TERM_CHANGED || code == FLUXON_UNAVAILABLE));
   CHECK_FALSE(client.get("key"));

@@ -76,8 +76,8 @@ struct World {
     header->file.incarnation = 7;
     memory = DirectoryWriter::layout(directory, keys, shape, Incarnation(7), "stress", "n0");
     segment = file + kSegmentDataOffset;
-    Result<DirectoryView> checked = DirectoryView::over(directory, memory.header->file.fileBytes, keys, keysFileBytes(shape.keysBytes), file,
-                                                        kSegmentDataOffset + segmentBytes);
+    Result<DirectoryView> checked = DirectoryView::over(directory, memory.header->file.fileBytes, keys, keysFileBytes(shape.keysBytes),
+                                                        file, kSegmentDataOffset + segmentBytes);
     FLUXON_CHECK(checked.ok(), "the view refuses the layout");
     view = checked.value();
     memory.header->leaseUntilNs = INT64_MAX;
@@ -238,7 +238,8 @@ int run(double seconds, unsigned readers) {
     }
   }
   std::printf("%llu overwrites, %llu hits checked, %llu readers killed: %s\n", static_cast<unsigned long long>(owner.overwrites()),
-              static_cast<unsigned long long>(hits), static_cast<unsigned long long>(kills), wrong ? "a held extent was freed" : "nothing wrong");
+              static_cast<unsigned long long>(hits), static_cast<unsigned long long>(kills),
+              wrong ? "a held extent was freed" : "nothing wrong");
   return wrong ? 1 : 0;
 }
 

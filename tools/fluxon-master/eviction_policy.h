@@ -9,19 +9,26 @@
 //                          └──── busy ─────┘                    remove: from any live state, leaves no ghost
 //
 // Invariants
-//  1. A replica is in exactly one live state from insert to evicted or remove; bytes() is the sum over live states, Candidate included: the owner frees bytes only when it confirms.
+//  1. A replica is in exactly one live state from insert to evicted or remove; bytes() is the sum over live states, Candidate included:
+//     the owner frees bytes only when it confirms.
 //  2. nextVictim never returns an id that is Candidate: between two proposals of one id lies a busy.
 //  3. The replica inserted last is proposed only when no other is left to propose.
-//  4. Ghosts are never more than the live replicas, and never more bytes than the capacity. A replica or a ghost takes some 65 B with its index.
+//  4. Ghosts are never more than the live replicas, and never more bytes than the capacity. A replica or a ghost takes some 65 B with its
+//     index.
 //  5. Every call but setCapacity is O(1) amortised: a replica is given another turn once per touch it had, kMaxFrequency at most.
 //
-// Method. The clock is the bytes inserted and touched so far: no wall clock, no counts, so pages of any sizes weigh what they occupy. Two numbers are learned and nothing is tuned to a size:
-//  - weight: a replica never reused ages `weight` times faster than a reused one. A key that returns after eviction says its side was cut too short; returns are
+// Method. The clock is the bytes inserted and touched so far: no wall clock, no counts, so pages of any sizes weigh what they occupy. Two
+// numbers are learned and nothing is tuned to a size:
+//  - weight: a replica never reused ages `weight` times faster than a reused one. A key that returns after eviction says its side was cut
+//    too short; returns are
 //    weighed by the size of their ghost list, so the two sides settle where one more byte is worth the same on both.
-//  - retention: the share of Fresh that may go on to Aging. A conversation returns after a think time; in a cache shorter than that, the oldest of Aging are hit
-//    more than the youngest, and keeping a sample for longer beats keeping all for too short. Hits in the older half lower it, hits in the younger half raise it.
+//  - retention: the share of Fresh that may go on to Aging. A conversation returns after a think time; in a cache shorter than that, the
+//    oldest of Aging are hit
+//    more than the youngest, and keeping a sample for longer beats keeping all for too short. Hits in the older half lower it, hits in
+//    the younger half raise it.
 //    The sample is taken in runs, so that the blocks of one prefix share one fate.
-// Hit ratio 0.277 as the mean of bench/eviction_traces (LRU 0.263, S3-FIFO 0.266, optimum 0.459), 2026-11-29. Plain ARC, 2Q, SIEVE and LRU-2 each lose to LRU or S3-FIFO there at some size.
+// Hit ratio 0.277 as the mean of bench/eviction_traces (LRU 0.263, S3-FIFO 0.266, optimum 0.459), 2026-11-29. Plain ARC, 2Q, SIEVE and
+// LRU-2 each lose to LRU or S3-FIFO there at some size.
 // Within a queue the order is by time alone. A caller that touches a prefix tail first therefore keeps its head longest.
 //
 // Thread: one, the caller's. No I/O; std only.
@@ -98,7 +105,8 @@ private:
         std::uint64_t bytes = 0;
     };
 
-    // Open addressing from a key inside the nodes to their slots, at most 3/4 full. A place repeats 32 bits of the key's hash: probing reads no node but the one found.
+    // Open addressing from a key inside the nodes to their slots, at most 3/4 full. A place repeats 32 bits of the key's hash: probing
+    // reads no node but the one found.
     class Index {
     public:
         explicit Index(std::uint64_t Node::* key) : key_(key) {}

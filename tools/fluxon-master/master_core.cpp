@@ -181,7 +181,8 @@ void MasterCore::putStart(Member& member, const rpc::Request& request, Time now)
   if (member.waiting.empty() && tryPutStart(member, request, now)) return;
   std::string detail;
   if (const Code code = refusePut(member, request, detail, now); code != Code::ok) return replyCode(member, request.id, code, detail);
-  const Duration patience = std::min(settings_.putWait, milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))));
+  const Duration patience =
+      std::min(settings_.putWait, milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))));
   member.waiting.push_back({request, now + patience});
 }
 
@@ -208,7 +209,8 @@ void MasterCore::putReserved(Member& member, const rpc::Request& request, Time n
     KeyEntry& entry = table_.at(request.key);
     entry.puts.emplace_back(&member, request.id);
     ++counters_.putsStarted;
-    member.puts.emplace(request.id, Put{request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never(), false});
+    member.puts.emplace(
+        request.id, Put{request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never(), false});
   }
   KeyEntry& entry = *member.puts.at(request.id).key;
   if (deferIfChanging(entry, member, request)) return;
@@ -332,7 +334,8 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
     const Duration ttl = milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.ttlMs, uint64_t{365} * 86'400'000)));
     if (ttl < settings_.minimumKeyLease) {
       answer.code = Code::invalidArgument;
-      answer.detail = "lease of " + std::to_string(request.ttlMs) + " ms (minimum " + std::to_string(settings_.minimumKeyLease.ms()) + " ms)";
+      answer.detail =
+          "lease of " + std::to_string(request.ttlMs) + " ms (minimum " + std::to_string(settings_.minimumKeyLease.ms()) + " ms)";
     } else {
       answer.lease = leases_.grant(identity_.term, ttl, now);
     }

@@ -123,9 +123,10 @@ void MemberSpace::reclaimed(uint64_t offset) {
 uint64_t MemberSpace::reserveAhead() const { return std::min(capacity() / 50, 64 * kMiB); }
 
 std::string MemberSpace::describe() const {
-  return "total " + formatSize(capacity()) + " and " + std::to_string(maxExtents_) + " keys" + ", free " + formatSize(freeBytes()) + ", largestFree " + formatSize(largestFree()) +
-         ", held " + formatSize(bytes(Use::unrouted)) + ", leased " + formatSize(leasedBytes_) + ", reserved " +
-         formatSize(bytes(Use::reserved)) + ", " + std::to_string(records_.size()) + " extents in use";
+  return "total " + formatSize(capacity()) + " and " + std::to_string(maxExtents_) + " keys" + ", free " + formatSize(freeBytes()) +
+         ", largestFree " + formatSize(largestFree()) + ", held " + formatSize(bytes(Use::unrouted)) + ", leased " +
+         formatSize(leasedBytes_) + ", reserved " + formatSize(bytes(Use::reserved)) + ", " + std::to_string(records_.size()) +
+         " extents in use";
 }
 
 }  // namespace fluxon::master

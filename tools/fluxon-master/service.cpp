@@ -54,7 +54,9 @@ class Service::OperatorServer final : public schema::Operator::Server {
     unsigned i = 0;
     for (const auto& [node, member] : members) {
       auto out = list[i++];
-      const char* state = member->state == MemberState::joined ? (member->connected ? "joined" : "silent") : member->state == MemberState::left ? "left" : "fenced";
+      const char* state = member->state == MemberState::joined ? (member->connected ? "joined" : "silent")
+                          : member->state == MemberState::left ? "left"
+                                                               : "fenced";
       out.setNode(node);
       out.setState(state);
       out.setIncarnation(member->incarnation().value);
@@ -148,7 +150,8 @@ class Service::MasterServer final : public schema::Master::Server {
       log::warn("node " + registration.node + " may not join: " + Error{result.code, result.detail}.message());
       return kj::READY_NOW;
     }
-    log::info("node " + registration.node + " joins, incarnation " + toString(registration.incarnation) + ", pid " + std::to_string(registration.pid));
+    log::info("node " + registration.node + " joins, incarnation " + toString(registration.incarnation) + ", pid " +
+              std::to_string(registration.pid));
     service_.connected(member, context.getParams().getOwner());
     context.getResults().setSession(kj::heap<SessionServer>(service_, member, service_.connection_.at(member.get())));
     service_.run();
@@ -171,7 +174,9 @@ Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings se
       statePath_(std::move(statePath)),
       started_(bootTime()),
       core_(std::move(identity), settings, durable_.members,
-            bootTime() + milliseconds(static_cast<int64_t>(durable_.leaseMs)) + milliseconds(static_cast<int64_t>(durable_.leaseMs / 100 + 50)), *this),
+            bootTime() + milliseconds(static_cast<int64_t>(durable_.leaseMs)) +
+                milliseconds(static_cast<int64_t>(durable_.leaseMs / 100 + 50)),
+            *this),
       persisting_(kj::Promise<void>(kj::READY_NOW).fork()),
       tasks_(*this) {
   run();
@@ -308,7 +313,9 @@ std::string Service::metrics() const {
     if (member->state != MemberState::joined) continue;
     const rpc::MetricsPage::Labels label{{"node", node}};
     const MemberSpace& space = member->space;
-    const auto bytes = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value), label); };
+    const auto bytes = [&](const char* name, const char* help, uint64_t value) {
+      page.gauge(name, help, static_cast<double>(value), label);
+    };
     bytes("fluxon_master_segment_capacity_bytes", "Capacity of the owner's segment.", space.capacity());
     bytes("fluxon_master_segment_free_bytes", "Bytes of the segment that are free.", space.freeBytes());
     bytes("fluxon_master_segment_largest_free_bytes", "Largest value that would fit now.", space.largestFree());

@@ -74,7 +74,11 @@ void ClientTotals::add(const shm::ClientFile& file) {
 }
 
 Clients::Clients(rpc::Daemon& daemon, NodeFiles& files, uint64_t maxClients, Events events)
-    : daemon_(daemon), files_(files), maxClients_(maxClients), events_(std::move(events)), tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {}
+    : daemon_(daemon),
+      files_(files),
+      maxClients_(maxClients),
+      events_(std::move(events)),
+      tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {}
 Clients::~Clients() = default;
 
 Error Clients::listen() {
@@ -87,7 +91,8 @@ Error Clients::listen() {
   if (path.size() >= sizeof address.sun_path) return {Code::invalidArgument, path + " is too long for a socket"};
   std::memcpy(address.sun_path, path.c_str(), path.size());
   if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return systemError("bind " + path, errno);
-  if (files_.group() >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(files_.group())) != 0) return systemError("chown " + path, errno);
+  if (files_.group() >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(files_.group())) != 0)
+    return systemError("chown " + path, errno);
   if (::chmod(path.c_str(), files_.group() >= 0 ? 0660 : 0600) != 0) return systemError("chmod " + path, errno);
   if (::listen(listener_.get(), 64) != 0) return systemError("listen " + path, errno);
   using Observer = kj::UnixEventPort::FdObserver;
@@ -148,7 +153,8 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
     log::warn("a client may not attach: " + error.message());
     sendMessage(socket.get(), makeReply(error.code, ClientId(), error.detail), nullptr, 0);
   };
-  if (clients_.size() >= maxClients_) return refuse({Code::tooMany, "node " + files_.node() + " has " + std::to_string(maxClients_) + " clients (max_clients)"});
+  if (clients_.size() >= maxClients_)
+    return refuse({Code::tooMany, "node " + files_.node() + " has " + std::to_string(maxClients_) + " clients (max_clients)"});
   const ClientId id(nextId_++);
   const std::string path = files_.file("client-" + std::to_string(id.value));
   Result<shm::Descriptor> file = shm::createFile(path, sizeof(shm::ClientFile), files_.group() >= 0 ? 0640 : 0600, files_.group());

@@ -207,7 +207,8 @@ void OwnerCore::commit(Caller caller, const Command& command, Time now) {
   const bool orphan = put->orphan;
   giveUpPut(slot, true);
   ++counters_.putsFailed;
-  answerCode(caller, orphan ? Code::termChanged : Code::unavailable, orphan ? "the put is given up" : "no serving lease: the put is given up");
+  answerCode(caller, orphan ? Code::termChanged : Code::unavailable,
+             orphan ? "the put is given up" : "no serving lease: the put is given up");
   close(key, now);
 }
 

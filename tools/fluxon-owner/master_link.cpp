@@ -24,7 +24,13 @@ class MasterLink::OwnerServer final : public schema::Owner::Server {
 };
 
 MasterLink::MasterLink(rpc::Daemon& daemon, Place place, OwnerCore& core, shm::DirectoryHeader& header, std::function<void()> changed)
-    : daemon_(daemon), place_(std::move(place)), core_(core), header_(header), changed_(std::move(changed)), first_(nullptr), tasks_(*this) {
+    : daemon_(daemon),
+      place_(std::move(place)),
+      core_(core),
+      header_(header),
+      changed_(std::move(changed)),
+      first_(nullptr),
+      tasks_(*this) {
   auto paf = kj::newPromiseAndFulfiller<void>();
   firstFulfiller_ = kj::mv(paf.fulfiller);
   first_ = paf.promise.fork();
@@ -56,7 +62,8 @@ kj::Promise<void> MasterLink::converse() {
     kj::Own<kj::AsyncIoStream> stream = kj::mv(connected.value());
     auto client = kj::heap<capnp::TwoPartyClient>(*stream);
     schema::Master::Client master = client->bootstrap().castAs<schema::Master>();
-    Connection& connection = *connection_.emplace(kj::heap<Connection>(Connection{kj::mv(stream), kj::mv(client), kj::mv(master), nullptr}));
+    Connection& connection =
+        *connection_.emplace(kj::heap<Connection>(Connection{kj::mv(stream), kj::mv(client), kj::mv(master), nullptr}));
     return connection.master.helloRequest().send();
   }).then([this](capnp::Response<schema::Master::HelloResults> hello) {
     const uint64_t term = hello.getTerm(), master = hello.getMaster();

@@ -62,7 +62,8 @@ Error NodeFiles::makeFiles(const Config::Owner& config, Incarnation incarnation)
     return {};
   };
   if (Error error = make("segment", shm::kSegmentDataOffset + segmentBytes, segmentMap_); !error.ok()) return error;
-  if (Error error = make("directory", shm::directoryFileBytes(shape_.buckets, shape_.overflowSlots), directoryMap_); !error.ok()) return error;
+  if (Error error = make("directory", shm::directoryFileBytes(shape_.buckets, shape_.overflowSlots), directoryMap_); !error.ok())
+    return error;
   if (Error error = make("keys", shm::keysFileBytes(shape_.keysBytes), keysMap_); !error.ok()) return error;
   ::madvise(directoryMap_.data(), directoryMap_.bytes(), MADV_POPULATE_WRITE);  // a hint: without it first touches cost more
 

@@ -18,7 +18,8 @@ namespace fluxon::owner {
 class NodeFiles {
  public:
   // Blocks while space is reserved. `group`: gid that may read, or -1.
-  static Result<std::unique_ptr<NodeFiles>> create(const shm::Paths&, const std::string& node, const Config::Owner&, int group, Incarnation);
+  static Result<std::unique_ptr<NodeFiles>> create(const shm::Paths&, const std::string& node, const Config::Owner&, int group,
+                                                   Incarnation);
   // Ends the serving lease and removes the files; clients that map them keep what they hold.
   ~NodeFiles();
 

@@ -203,7 +203,8 @@ void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
   rpc::Request beat;
   beat.kind = rpc::RequestKind::heartbeat;
   for (const uint32_t slot : touched) {
-    if (slot < directory_.slotCount() && directory_.state(slot) == shm::SlotState::committed) beat.offsets.push_back(directory_.offset(slot));
+    if (slot < directory_.slotCount() && directory_.state(slot) == shm::SlotState::committed)
+      beat.offsets.push_back(directory_.offset(slot));
   }
   beats_[request(std::move(beat), {}, shm::CommandKind{}).request.id] = now;
   const std::vector<uint64_t> idle = reserve_.idleSince(Time{now.ns - kReserveIdle.ns});

@@ -44,7 +44,8 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config)
       clients_(daemon, files, config.owner.maxClients,
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); }}),
-      link_(daemon, {files.paths().masterSocket(), files.paths().cluster, registrationOf(files, config)}, core_, files.header(), [this] { run(); }),
+      link_(daemon, {files.paths().masterSocket(), files.paths().cluster, registrationOf(files, config)}, core_, files.header(),
+            [this] { run(); }),
       tasks_(*this) {}
 Service::~Service() noexcept = default;
 
@@ -142,7 +143,8 @@ std::string Service::metrics() const {
     page.gauge("fluxon_owner_directory_slots", "Slots of the directory by state.",
                static_cast<double>(files_.directory().count(static_cast<shm::SlotState>(i))), {{"state", kStates[i]}});
   }
-  gauge("fluxon_owner_directory_overflow_slots", "Overflow slots in use: values found through the ring only.", files_.directory().overflowUsed());
+  gauge("fluxon_owner_directory_overflow_slots", "Overflow slots in use: values found through the ring only.",
+        files_.directory().overflowUsed());
   gauge("fluxon_owner_grants", "Puts whose extent is being filled or decided.", core_.grants());
   gauge("fluxon_owner_ring_holds", "Holders that the owner accounts for.", core_.ringHolds());
   gauge("fluxon_owner_requests_pending", "Requests to the master without an answer.", core_.requestsPending());
@@ -164,13 +166,16 @@ std::string Service::metrics() const {
   counter("fluxon_owner_directory_full_total", "Puts refused because the directory was full.", c.directoryFull);
   counter("fluxon_owner_requests_refused_total", "Reports that the master did not accept.", c.refused);
   const ClientTotals totals = clients_.totals();
-#define FLUXON_SHOW(name, text) page.counter("fluxon_owner_client_events_total", "Counted by clients in their files, living and dead.", static_cast<double>(totals.name), {{"event", #name}});
+#define FLUXON_SHOW(name, text)                                                                           \
+  page.counter("fluxon_owner_client_events_total", "Counted by clients in their files, living and dead.", \
+               static_cast<double>(totals.name), {{"event", #name}});
   FLUXON_CLIENT_COUNTERS(FLUXON_SHOW)
 #undef FLUXON_SHOW
   std::vector<double> bounds;
   for (uint32_t i = 0; i + 1 < shm::kLatencyBuckets; ++i) bounds.push_back(static_cast<double>(uint64_t{32} << i) * 1e-9);
   page.histogram("fluxon_owner_local_get_seconds", "Latency of gets without a message, one in 64.", bounds,
-                 std::vector<uint64_t>(std::begin(totals.latency), std::end(totals.latency)), static_cast<double>(totals.latencySumNs) * 1e-9);
+                 std::vector<uint64_t>(std::begin(totals.latency), std::end(totals.latency)),
+                 static_cast<double>(totals.latencySumNs) * 1e-9);
   return page.text();
 }
 

@@ -103,7 +103,8 @@ int get(Client& client, const Options& options) {
 std::string fileName(const std::string& key) {
   std::string name;
   for (const char c : key) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || (c == '.' && !name.empty());
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || (c == '.' && !name.empty());
     char escaped[4];
     std::snprintf(escaped, sizeof escaped, "%%%02X", static_cast<unsigned char>(c));
     name += plain ? std::string(1, c) : escaped;
@@ -126,7 +127,8 @@ int read(Client& client, const Options& options) {
       if (const Error error = replaceFile(options.file + "/" + fileName(key), holder->bytes()); !error.ok()) return fail(error);
     }
     const bool isLocal = holder->source() == Source::local;
-    Rows(options.format).add(keyAnd(key, {number("bytes", holder->size()), text("source", isLocal ? "local" : "neighbour"), number("ns", ns)}));
+    Rows(options.format)
+        .add(keyAnd(key, {number("bytes", holder->size()), text("source", isLocal ? "local" : "neighbour"), number("ns", ns)}));
     if (const int failed = finishOutput(0); failed != 0) return failed;
   }
   return status;

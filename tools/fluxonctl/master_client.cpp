@@ -97,9 +97,9 @@ Result<std::vector<MemberInfo>> MasterClient::members() {
   std::vector<MemberInfo> members;
   for (const auto from : answer.value().getMembers()) {
     members.push_back({rpc::toString(from.getNode()), rpc::toString(from.getState()), Incarnation(from.getIncarnation()), from.getPid(),
-                       rpc::toString(from.getHttp()), from.getLeaseLeftMs(), from.getSegmentBytes(), from.getFreeBytes(), from.getLargestFree(),
-                       from.getRoutedBytes(), from.getLeasedBytes(), from.getReservedBytes(), from.getInFlightBytes(), from.getHeldBytes(),
-                       from.getReplicas(), from.getWaitingPuts()});
+                       rpc::toString(from.getHttp()), from.getLeaseLeftMs(), from.getSegmentBytes(), from.getFreeBytes(),
+                       from.getLargestFree(), from.getRoutedBytes(), from.getLeasedBytes(), from.getReservedBytes(),
+                       from.getInFlightBytes(), from.getHeldBytes(), from.getReplicas(), from.getWaitingPuts()});
   }
   return members;
 }

@@ -30,7 +30,9 @@ Cell urlCell(const std::string& http) {
 }
 uint64_t usedBytes(const MemberInfo& member) { return member.segmentBytes - std::min(member.freeBytes, member.segmentBytes); }
 bool lives(const MemberInfo& member) { return member.state == "joined" || member.state == "silent"; }
-Cell signedNumber(const std::string& name, int64_t value) { return {name, std::to_string(value), std::to_string(value), Cell::Align::right}; }
+Cell signedNumber(const std::string& name, int64_t value) {
+  return {name, std::to_string(value), std::to_string(value), Cell::Align::right};
+}
 
 std::vector<Cell> ownerCells(const MemberInfo& member) {
   return {text("node", member.node), text("state", member.state), number("pid", member.pid), size("segment_bytes", member.segmentBytes),
@@ -53,7 +55,9 @@ int status(MasterClient& master, const Options& options) {
                             number("puts_in_flight", s.inFlightPuts), urlCell(s.http), {"owners", "", "[" + owners + "]"}});
     return 0;
   }
-  const auto line = [](const std::string& name, const std::string& value) { emit(name + std::string(12 - name.size(), ' ') + value + "\n"); };
+  const auto line = [](const std::string& name, const std::string& value) {
+    emit(name + std::string(12 - name.size(), ' ') + value + "\n");
+  };
   line("cluster", s.cluster + ", id " + s.clusterId);
   line("master", "pid " + std::to_string(s.pid) + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) +
                      ", up " + formatDuration(s.uptimeMs));
@@ -169,7 +173,8 @@ int metrics(MasterClient& master, const Options& options) {
     if (!options.process.empty() && options.process != process) continue;
     found = true;
     if (http.empty()) {
-      if (!options.process.empty()) return fail({Code::notEnabled, "http of " + process + " is off (http = \"127.0.0.1:0\" in its section)"});
+      if (!options.process.empty())
+        return fail({Code::notEnabled, "http of " + process + " is off (http = \"127.0.0.1:0\" in its section)"});
       continue;
     }
     const Result<std::string> page = master.page(http, "/metrics");

@@ -88,7 +88,8 @@ class Verbs {
     CLI::App* get = verb(app_, "get", "print a value", Verb::get);
     key(get);
     get->add_option("-o,--output", options_.file, "write to this file, which is replaced at once when all is there");
-    CLI::App* read = verb(app_, "read", "get the keys that stdin names, one a line, through one client; a row each as it comes", Verb::read);
+    CLI::App* read =
+        verb(app_, "read", "get the keys that stdin names, one a line, through one client; a row each as it comes", Verb::read);
     read->add_option("-o,--output", options_.file, "folder that takes the values, one file a key (bytes but A-Za-z0-9_.- as %XX)");
     verb(app_, "delete", "delete keys", Verb::remove)->add_option("KEY", options_.keys, "keys")->required();
     CLI::App* stat = verb(app_, "stat", "version, size and replicas of a key", Verb::stat);
@@ -198,7 +199,8 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
   app.add_option("--config", options.configPath, "configuration file (fluxon.toml(5)); default: /etc/fluxon/fluxon.toml if it exists")
       ->envname("FLUXON_CONFIG");
   app.add_option("--cluster", options.cluster, "name of the cluster (default: the configuration's)");
-  app.add_option("--node", options.node, "name of the node (default: the first that runs on this host; pins, rings, stat --local, up: all)");
+  app.add_option("--node", options.node,
+                 "name of the node (default: the first that runs on this host; pins, rings, stat --local, up: all)");
   app.add_option("--timeout", raw.timeout, "seconds that a call may take (default: 10); of up: until all is ready (no limit); of down: 8");
   app.add_flag("--json", raw.json, "print one JSON object a line");
   app.footer(

@@ -28,7 +28,7 @@ struct Options {
   std::optional<uint32_t> timeoutMs;    // --timeout
 
   std::vector<std::string> keys;        // put, get, stat, exists: one; delete: one or more
-  std::string file;                     // put: input; get: output; read: output folder, none if empty; config check. put, get: empty or "-" is stdin, stdout
+  std::string file;  // put: input; get: output; read: output folder, none if empty; config check. put, get: empty or "-" is stdin, stdout
   std::string prefix;                   // list, routes, count
   std::string after;
   uint64_t limit = 0;                   // 0: all

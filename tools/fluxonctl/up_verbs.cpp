@@ -115,7 +115,8 @@ int relay(int fd, pid_t child, const std::string& logDir) {
   std::free(line);
   if (from) std::fclose(from);
   if (status >= 0) return status;
-  return fail(Code::unavailable, "the supervisor (process " + std::to_string(child) + ") ended before all was ready (logs: " + logDir + ")");
+  return fail(Code::unavailable,
+              "the supervisor (process " + std::to_string(child) + ") ended before all was ready (logs: " + logDir + ")");
 }
 
 Result<shm::Descriptor> openLog(const std::string& path) {
@@ -205,7 +206,8 @@ int down(const Options& options) {
   }
   const long pid = shm::LockFile::holder(lock);
   if (pid <= 1) return fail({Code::corrupt, lock + " is locked and names no process"});
-  if (::kill(static_cast<pid_t>(pid), SIGTERM) != 0 && errno != ESRCH) return fail(systemError("stop process " + std::to_string(pid), errno));
+  if (::kill(static_cast<pid_t>(pid), SIGTERM) != 0 && errno != ESRCH)
+    return fail(systemError("stop process " + std::to_string(pid), errno));
   const Time deadline = bootTime() + milliseconds(options.timeoutMs.value_or(kDownMs));
   while (shm::LockFile::held(lock)) {
     if (bootTime() >= deadline) return fail({Code::timedOut, "process " + std::to_string(pid) + " still runs cluster " + options.cluster});

@@ -198,7 +198,8 @@ class Client {
     return count;
   }
   // Calls each(ListedKey) in byte order; `each` returns false to stop.
-  void list(std::string_view prefix, std::string_view after, uint64_t limit, const std::function<bool(const ListedKey&)>& each, uint32_t timeoutMs = 0) {
+  void list(std::string_view prefix, std::string_view after, uint64_t limit, const std::function<bool(const ListedKey&)>& each,
+            uint32_t timeoutMs = 0) {
     const fluxon_call_options options{timeoutMs};
     const auto callback = [](void* context, const void* key, size_t keyBytes, uint64_t length, uint64_t putId) -> int {
       const ListedKey listed{{static_cast<const char*>(key), keyBytes}, length, putId};

@@ -1,0 +1,82 @@
+// The master's state file: its text, and that nothing damaged is believed.
+#include <doctest/doctest.h>
+
+#include "state_file.h"
+
+namespace fluxon::master {
+namespace {
+
+DurableState state() {
+  DurableState s;
+  s.cluster = "prod";
+  s.clusterId = "00000000000000f3";
+  s.term = Term(17);
+  s.leaseMs = 10000;
+  s.members = {"a", "node-2"};
+  return s;
+}
+
+TEST_CASE("state file: the text is exactly this") {
+  CHECK(formatState(state()) ==
+        "fluxon-state 1\ncluster prod\ncluster-id 00000000000000f3\nterm 17\nlease-ms 10000\nmember a\nmember node-2\ncrc 3fddc607\n");
+}
+
+TEST_CASE("state file: what was written is read") {
+  const Result<DurableState> read = parseState(formatState(state()), "f");
+  REQUIRE(read);
+  CHECK(read.value().cluster == "prod");
+  CHECK(read.value().clusterId == "00000000000000f3");
+  CHECK(read.value().term == Term(17));
+  CHECK(read.value().leaseMs == 10000);
+  CHECK(read.value().members == std::set<std::string>{"a", "node-2"});
+}
+
+TEST_CASE("state file: every flipped bit is refused, and the error says what to do") {
+  const std::string good = formatState(state());
+  for (size_t at = 0; at < good.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 1 << bit);
+      CAPTURE(at);
+      CAPTURE(bit);
+      const Result<DurableState> read = parseState(bad, "f");
+      REQUIRE_FALSE(read.ok());
+      CHECK(read.error().code == Code::corrupt);
+      CHECK(read.error().detail.find("f: ") == 0);
+      CHECK(read.error().detail.find("restore the file") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("state file: every other byte value is refused") {
+  const std::string good = formatState(state());
+  for (size_t at = 0; at < good.size(); ++at) {
+    for (int value = 0; value < 256; ++value) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(value);
+      if (bad != good) REQUIRE_FALSE(parseState(bad, "f").ok());
+    }
+  }
+}
+
+TEST_CASE("state file: every truncation is refused, and anything appended") {
+  const std::string good = formatState(state());
+  for (size_t length = 0; length < good.size(); ++length) {
+    CAPTURE(length);
+    CHECK_FALSE(parseState(good.substr(0, length), "f").ok());
+  }
+  CHECK_FALSE(parseState(good + "\n", "f").ok());
+  CHECK_FALSE(parseState(good + good, "f").ok());
+}
+
+TEST_CASE("state file: without members, and before the first term, it is complete too") {
+  DurableState s = state();
+  s.members.clear();
+  s.term = Term(0);
+  const Result<DurableState> read = parseState(formatState(s), "f");
+  REQUIRE(read);
+  CHECK(read.value().members.empty());
+}
+
+}  // namespace
+}  // namespace fluxon::master

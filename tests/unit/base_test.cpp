@@ -1,0 +1,258 @@
+// base: sizes, names, ids, results, JSON strings, the configuration file.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/config.h"
+#include "base/extent.h"
+#include "base/ids.h"
+#include "base/json.h"
+#include "base/result.h"
+#include "base/size.h"
+
+namespace fluxon {
+namespace {
+
+uint64_t sizeOf(const char* text) {
+  const Result<uint64_t> size = parseSize(text, 0);
+  INFO(text);
+  REQUIRE(size);
+  return size.value();
+}
+std::string refusal(const std::string& text, uint64_t minimum = 1) {
+  const Result<uint64_t> size = parseSize(text, minimum);
+  INFO(text);
+  REQUIRE_FALSE(size);
+  CHECK(size.error().code == Code::invalidArgument);
+  CHECK(size.error().detail.find("size '" + text + "'") == 0);
+  CHECK(size.error().detail.find("accepted:") != std::string::npos);
+  return size.error().detail;
+}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("size: units are binary whatever their spelling") {
+  CHECK(sizeOf("0") == 0);
+  CHECK(sizeOf("17") == 17);
+  CHECK(sizeOf("17B") == 17);
+  CHECK(sizeOf("64k") == 64 * kKiB);
+  CHECK(sizeOf("64KB") == 64 * kKiB);
+  CHECK(sizeOf("64KiB") == 64 * kKiB);
+  CHECK(sizeOf("10GB") == 10 * kGiB);
+  CHECK(sizeOf("10 gib") == 10 * kGiB);
+  CHECK(sizeOf("3t") == 3 * kTiB);
+  CHECK(sizeOf("256MiB") == 256 * kMiB);
+}
+
+TEST_CASE("size: fractions are cut to whole bytes, without rounding") {
+  CHECK(sizeOf("1.5GB") == 3 * kGiB / 2);
+  CHECK(sizeOf("512.9B") == 512);
+  CHECK(sizeOf("0.9999") == 0);
+  CHECK(sizeOf("1.0009765625k") == 1024 + 0);
+  CHECK(sizeOf("0.001k") == 1);
+  CHECK(sizeOf("1.99999999999999999999k") == 2047);
+  CHECK(sizeOf("0.1GB") == 107374182);
+}
+
+TEST_CASE("size: what is no size is refused with the accepted forms") {
+  for (const char* text : {"", "-1", "1x", "x", "GB", ".5GB", "1.", "1.GB", " 1", "1,5GB", "1e3", "0x10", "+1", "1 G B", "1GBB", "NaN"}) refusal(text);
+  CHECK(contains(refusal("0", 512), "below the minimum of 512 B"));
+  CHECK(contains(refusal("511.9", 512), "below the minimum"));
+  CHECK(contains(refusal("9223372036854775808"), "too large"));
+  CHECK(contains(refusal("99999999999999999999999999999999999999999999"), "too large"));
+  CHECK(contains(refusal("8388608TB"), "too large"));
+}
+
+TEST_CASE("size: 99999t is more than any machine has, and refused") { refusal("99999t"); }
+
+TEST_CASE("size: printed with at most one decimal") {
+  CHECK(formatSize(0) == "0 B");
+  CHECK(formatSize(1023) == "1023 B");
+  CHECK(formatSize(1024) == "1 KiB");
+  CHECK(formatSize(1536) == "1.5 KiB");
+  CHECK(formatSize(64 * kMiB) == "64 MiB");
+  CHECK(formatSize(3 * kGiB / 2) == "1.5 GiB");
+  CHECK(formatSize(kTiB) == "1 TiB");
+}
+
+TEST_CASE("names: path components of 1 to 32 harmless characters") {
+  for (const char* good : {"a", "node-1", "A_b.c", "0", "01234567890123456789012345678901"}) CHECK(validName(good));
+  for (const char* bad : {"", ".", "..", ".a", "a/b", "../x", "a b", "a\n", "\xc3\xa4", "%00", "012345678901234567890123456789012"}) CHECK_FALSE(validName(bad));
+  CHECK_FALSE(validName(std::string("a\0b", 3)));
+}
+
+TEST_CASE("put id: term and sequence, in that order") {
+  const PutId id(Term(3), 17);
+  CHECK(id.term() == 3);
+  CHECK(id.sequence() == 17);
+  CHECK(toString(id) == "3.17");
+  CHECK((PutId(Term(4), 1) > PutId(Term(3), PutId::kMaxSequence)));
+  CHECK(PutId(Term(PutId::kMaxTerm), PutId::kMaxSequence).value == UINT64_MAX);
+}
+
+TEST_CASE("incarnations are not 0 and differ") {
+  const Incarnation a = newIncarnation(), b = newIncarnation();
+  CHECK(bool(a));
+  CHECK((a != b));
+  CHECK(toString(Incarnation(0xf3)) == std::string("00000000000000f3"));
+}
+
+TEST_CASE("results: values and names are unique, outcomes lie below 16") {
+  std::map<int, std::string> values;
+  std::set<std::string> names, sentences;
+#define FLUXON_RESULT(name, cname, value, kind, retry, status, text)              \
+  CHECK(values.emplace(value, #name).second);                                     \
+  CHECK(names.insert(#cname).second);                                             \
+  CHECK(sentences.insert(text).second);                                           \
+  CHECK(codeFromWire(value) == Code::name);                                       \
+  CHECK(std::string(codeName(Code::name)) == #name);                              \
+  CHECK(std::string(sentence(Code::name)) == text);                               \
+  CHECK(sysexit(Code::name) == status);                                           \
+  CHECK(isOutcome(Code::name) == (std::string(#kind) == "outcome"));              \
+  CHECK((std::string(#retry) == "never" || std::string(#retry) == "later" || std::string(#retry) == "fresh"));
+#include <fluxon/errors.def>
+#undef FLUXON_RESULT
+}
+
+TEST_CASE("results: a number outside the table is a protocol error") {
+  for (const uint32_t value : {4u, 15u, 34u, 65536u + 1, UINT32_MAX}) CHECK(codeFromWire(value) == Code::protocol);
+  CHECK(std::string(codeName(static_cast<Code>(999))) == "unknown");
+  CHECK(std::string(sentence(static_cast<Code>(999))) == "unknown result");
+}
+
+TEST_CASE("results: errno becomes an error that names what was tried") {
+  CHECK(systemError("open /x", EACCES).code == Code::denied);
+  CHECK(systemError("open /x", ENOENT).code == Code::system);
+  CHECK(systemError("open /x", ENOENT).message() == "operating system error: open /x: No such file or directory");
+  CHECK(Error{Code::miss, ""}.message() == "no such key");
+}
+
+TEST_CASE("json: any bytes become a valid string") {
+  CHECK(jsonString("") == "\"\"");
+  CHECK(jsonString("a\"b\\c") == R"("a\"b\\c")");
+  CHECK(jsonString(std::string("\0\n\x1f\x7f", 4)) == R"("\u0000\u000a\u001f\u007f")");
+  CHECK(jsonString("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80") == "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"");
+  CHECK(jsonString("../x") == "\"../x\"");
+}
+
+TEST_CASE("json: bytes that are no UTF-8 come as escapes") {
+  CHECK(jsonString("\xff") == R"("\u00ff")");
+  CHECK(jsonString("\xc3") == R"("\u00c3")");                    // cut short
+  CHECK(jsonString("\xc3(") == R"("\u00c3(")");                  // no continuation
+  CHECK(jsonString("\xc0\x80") == R"("\u00c0\u0080")");          // overlong
+  CHECK(jsonString("\xe0\x80\x80") == R"("\u00e0\u0080\u0080")");
+  CHECK(jsonString("\xed\xa0\x80") == R"("\u00ed\u00a0\u0080")");  // surrogate
+  CHECK(jsonString("\xf4\x90\x80\x80") == R"("\u00f4\u0090\u0080\u0080")");  // above U+10FFFF
+  CHECK(jsonString("\xe2\x82") == R"("\u00e2\u0082")");
+}
+
+// --- configuration
+
+Config config(const std::string& text) {
+  Result<Config> parsed = Config::parse(text, "f.toml");
+  INFO(text);
+  REQUIRE_MESSAGE(parsed.ok(), (parsed.ok() ? std::string() : parsed.error().detail));
+  return *parsed;
+}
+std::string wrong(const std::string& text) {
+  const Result<Config> parsed = Config::parse(text, "f.toml");
+  INFO(text);
+  REQUIRE_FALSE(parsed.ok());
+  CHECK(parsed.error().code == Code::badConfig);
+  return parsed.error().detail;
+}
+
+TEST_CASE("config: nothing said means the defaults") {
+  const Config c = config("");
+  CHECK(c.common.cluster == "default");
+  CHECK(c.master.lease == seconds(10));
+  CHECK(c.owner.segmentBytes == 256 * kMiB);
+  CHECK_FALSE(c.owner.node.empty());
+  CHECK(c.up.nodes == std::vector<std::string>{c.owner.node});
+  CHECK(contains(c.master.stateDir, "/fluxon/default"));
+}
+
+TEST_CASE("config: every key is read") {
+  const Config c = config(
+      "[common]\ncluster='x'\nshm_root='/r'\nshm_group='g'\nlog_level='debug'\n"
+      "[master]\nstate_dir='/s'\nhttp='127.0.0.1:80'\nlease_ms=200\nput_wait_ms=0\nmin_key_lease_ms=1\n"
+      "[owner]\nnode='n'\nsegment_size='1.5GB'\nmax_keys=16\nmax_clients=1\npopulate=false\nhttp='off'\n[up]\nnodes=['a','b']\n");
+  CHECK(c.common.cluster == "x");
+  CHECK(c.common.shmRoot == "/r");
+  CHECK(c.common.shmGroup == "g");
+  CHECK(c.common.logLevel == "debug");
+  CHECK(c.master.stateDir == "/s");
+  CHECK(c.master.http.port == 80);
+  CHECK(c.master.lease == milliseconds(200));
+  CHECK(c.master.putWait == milliseconds(0));
+  CHECK(c.master.minimumKeyLease == milliseconds(1));
+  CHECK(c.owner.node == "n");
+  CHECK(c.owner.segmentBytes == 3 * kGiB / 2);
+  CHECK(c.owner.maxKeys == 16);
+  CHECK(c.owner.maxClients == 1);
+  CHECK_FALSE(c.owner.populate);
+  CHECK_FALSE(c.owner.http.enabled);
+  CHECK(c.up.nodes == std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("config: what is shown can be read again") {
+  const Config c = config("[owner]\nsegment_size=1048576\nnode='n'\n[up]\nnodes=['a','b']\n");
+  CHECK(config(c.show()).show() == c.show());
+}
+
+TEST_CASE("config: what is shown can be read again, with quotes and backslashes in paths too") {
+  const Config c = config("[master]\nstate_dir='/a\"b\\c'\n");
+  CHECK(config(c.show()).master.stateDir == c.master.stateDir);
+}
+
+TEST_CASE("config: an unknown key is refused with its line and the known ones") {
+  const std::string why = wrong("[owner]\n\nnode = 'a'\nsegmentsize = 1\n");
+  CHECK(contains(why, "f.toml:4: unknown key 'segmentsize' in [owner]"));
+  CHECK(contains(why, "segment_size"));
+}
+
+TEST_CASE("config: unknown sections and keys outside of sections are refused") {
+  CHECK(contains(wrong("\n[onwer]\n"), "f.toml:2: unknown section 'onwer'"));
+  CHECK(contains(wrong("cluster = 'x'\n"), "f.toml:1: unknown section 'cluster'"));
+  CHECK(contains(wrong("[[owner]]\n"), "unknown section 'owner'"));
+}
+
+TEST_CASE("config: wrong types and values out of range are refused with line, value and what is accepted") {
+  for (const char* line : {"lease_ms = '10'", "lease_ms = 199", "lease_ms = 3600001", "lease_ms = 1.5", "lease_ms = true", "lease_ms = -1",
+                           "put_wait_ms = -1", "state_dir = 5", "http = '127.0.0.1'", "http = ':80'", "http = 'h:65536'", "http = 'h:x'", "http = 80"}) {
+    const std::string why = wrong("[master]\n" + std::string(line) + "\n");
+    CHECK(contains(why, "f.toml:2: "));
+    CHECK(contains(why, "(accepted: "));
+  }
+  for (const char* line : {"segment_size = '1x'", "segment_size = 0", "segment_size = '1023KB'", "segment_size = -1", "node = '../x'", "node = ''",
+                           "max_keys = 15", "max_clients = 0", "populate = 1", "segment_size = 1.5"}) {
+    CHECK(contains(wrong("[owner]\n" + std::string(line) + "\n"), "f.toml:2: "));
+  }
+  for (const char* line : {"nodes = 'a'", "nodes = ['a', 'a']", "nodes = ['a', 1]", "nodes = ['/']"}) {
+    CHECK(contains(wrong("[up]\n" + std::string(line) + "\n"), "f.toml:2: "));
+  }
+  CHECK(contains(wrong("[common]\nlog_level = 'loud'\n"), "loud"));
+}
+
+TEST_CASE("config: text that is no TOML is refused with its line") {
+  CHECK(contains(wrong("[owner]\nnode = \n"), "f.toml:2: "));
+  CHECK(contains(wrong("[owner]\nnode = 'a'\nnode = 'b'\n"), "f.toml:3: "));
+  CHECK(contains(wrong("[owner]\n[owner]\n"), "f.toml:2: "));
+  CHECK(contains(wrong("[owner\n"), "f.toml:1: "));
+}
+
+TEST_CASE("config: a file that cannot be read is an error") {
+  CHECK(Config::load("/nonexistent/f.toml").error().code == Code::badConfig);
+  CHECK(Config::load("").ok());
+}
+
+TEST_CASE("http address: off, or an address and a port") {
+  CHECK_FALSE(parseHttpAddress("off").value().enabled);
+  CHECK(parseHttpAddress("[::1]:8080").value().host == "[::1]");
+  CHECK(parseHttpAddress("0.0.0.0:65535").value().port == 65535);
+  for (const char* bad : {"", "on", "h", "h:", ":1", "h:-1", "h:1x", "h:65536", "h:000001"}) CHECK_FALSE(parseHttpAddress(bad));
+}
+
+}  // namespace
+}  // namespace fluxon

@@ -1,0 +1,378 @@
+// MasterCore: space. Puts that wait, eviction in two steps with the owner, releases.
+#include <algorithm>
+
+#include "master_fixture.h"
+
+namespace fluxon::master {
+namespace {
+
+using rpc::CommandKind;
+using rpc::ReclaimResult;
+
+constexpr uint64_t kPages = kSegment / kPageBytes;
+
+// Fills the segment with one-page values "0", "1", ...; gives their offsets. 2 % are kept free by eviction from then on.
+std::vector<uint64_t> fill(Owner& owner, uint64_t pages, KeyLeaseId lease = {}) {
+  std::vector<uint64_t> offsets;
+  for (uint64_t i = 0; i < pages; ++i) offsets.push_back(owner.put(std::to_string(i), kPageBytes, lease));
+  return offsets;
+}
+
+TEST_CASE("master space: victims are asked for before the segment is full") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages - 6);
+  CHECK(a.orders(CommandKind::reclaim).empty());
+  a.put("one more", kPageBytes);
+  const std::vector<rpc::MasterMessage> orders = a.orders(CommandKind::reclaim);
+  REQUIRE(orders.size() == 1);
+  CHECK(orders[0].items.size() == 1);
+  CHECK(orders[0].items[0].key == "0");
+  CHECK((orders[0].items[0].putId == a.answer(a.get("0")).putId));
+}
+
+TEST_CASE("master space: a victim that nobody reads is gone and its space free") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  const uint64_t victims = a.reclaimDone(ReclaimResult::ok).size();
+  CHECK(victims > 0);
+  CHECK(a.answer(a.get("0")).code == Code::miss);
+  CHECK(w.core.keys() == kPages - victims);
+  CHECK(a.member->space.freeBytes() == victims * kPageBytes);
+  CHECK(w.core.counters().evictions == victims);
+}
+
+TEST_CASE("master space: a busy victim stays readable and is asked again only after a pause") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  for (size_t order = 0; order < kPages && !a.orders(CommandKind::reclaim).empty(); ++order) a.reclaimDone(ReclaimResult::busy);
+  CHECK(a.orders(CommandKind::reclaim).empty());
+  CHECK(a.answer(a.get("0")).code == Code::ok);
+  w.pass(milliseconds(100));
+  CHECK_FALSE(a.orders(CommandKind::reclaim).empty());
+}
+
+TEST_CASE("master space: a victim that its owner has lost already is a miss, and its space comes by release") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  const std::vector<rpc::Version> victims = a.reclaimDone(ReclaimResult::gone);
+  REQUIRE_FALSE(victims.empty());
+  CHECK(a.answer(a.get(victims[0].key)).code == Code::miss);
+  CHECK(a.member->space.freeBytes() == 0);
+  CHECK(a.release({victims[0].offset}) == Code::ok);
+  CHECK(a.member->space.freeBytes() == kPageBytes);
+}
+
+TEST_CASE("master space: an answer to a reclaim that is too short frees nothing beyond it") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  const auto order = a.orders(CommandKind::reclaim).at(0);
+  REQUIRE(order.items.size() >= 1);
+  a.reclaimDone(order.command, {});
+  CHECK(a.member->space.freeBytes() == 0);
+  CHECK(a.answer(a.get(order.items[0].key)).code == Code::ok);
+}
+
+TEST_CASE("master space: a reclaim is answered once") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  const auto order = a.orders(CommandKind::reclaim).at(0);
+  a.reclaimDone(order.command, {ReclaimResult::busy});
+  a.reclaimDone(order.command, {ReclaimResult::ok});
+  CHECK(w.core.counters().evictions == 0);
+  CHECK(a.answer(a.get(order.items[0].key)).code == Code::ok);
+}
+
+TEST_CASE("master space: a late answer to a reclaim does not touch the next value in the same place") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  const auto old = a.orders(CommandKind::reclaim).at(0);
+  const uint64_t place = old.items[0].offset;
+  // The version is deleted while its owner looks for readers; its release overtakes the answer to the reclaim.
+  a.remove(old.items[0].key);
+  a.invalidateDone();
+  CHECK(a.release({place}) == Code::ok);
+  REQUIRE(a.put("next", kPageBytes) == place);
+  // Everything is a victim now, the new value too.
+  a.start("large", kSegment);
+  bool asked = false;
+  for (const auto& order : a.orders(CommandKind::reclaim)) {
+    for (const rpc::Version& item : order.items) asked |= item.key == "next";
+  }
+  REQUIRE(asked);
+  a.reclaimDone(old.command, {ReclaimResult::gone});
+  CHECK(a.answer(a.get("next")).code == Code::ok);
+}
+
+TEST_CASE("master space: a victim that is overwritten meanwhile is freed by its release alone") {
+  World w;
+  Owner a = w.join("a"), b = w.join("b");
+  fill(a, kPages);
+  const auto order = a.orders(CommandKind::reclaim).at(0);
+  b.done(b.start(order.items[0].key));
+  a.invalidateDone();
+  a.reclaimDone(order.command, {ReclaimResult::gone});
+  CHECK(a.member->space.freeBytes() == 0);
+  CHECK(b.answer(b.get(order.items[0].key)).node == "b");
+  CHECK(a.release({order.items[0].offset}) == Code::ok);
+  CHECK(a.member->space.freeBytes() == kPageBytes);
+}
+
+TEST_CASE("master space: a touched value outlives those that were not") {
+  World w;
+  Owner a = w.join("a");
+  const std::vector<uint64_t> offsets = fill(a, 100);
+  CHECK(a.heartbeat({offsets[0], offsets[1], 12345}) == Code::ok);
+  for (uint64_t i = 100; i < kPages; ++i) a.put("more" + std::to_string(i), kPageBytes);
+  a.start("x", 20 * kPageBytes);
+  for (const rpc::Version& victim : a.reclaimDone(ReclaimResult::ok)) {
+    CHECK(victim.key != "0");
+    CHECK(victim.key != "1");
+  }
+}
+
+TEST_CASE("master space: a put without space waits and starts when victims have gone") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  const OperationId put = a.start("x", 10 * kPageBytes);
+  CHECK_FALSE(a.answered(put));
+  for (int i = 0; i < 100 && !a.answered(put); ++i) a.reclaimDone(ReclaimResult::ok);
+  CHECK(a.answer(put).code == Code::ok);
+  CHECK(w.bytesAddUp());
+}
+
+TEST_CASE("master space: free space in pieces is joined by evicting on") {
+  World w;
+  Owner a = w.join("a");
+  std::vector<uint64_t> offsets = fill(a, kPages);
+  const OperationId put = a.start("x", kSegment / 2);
+  for (int i = 0; i < 1000 && !a.answered(put); ++i) {
+    if (a.orders(CommandKind::reclaim).empty()) w.pass(milliseconds(5));
+    a.reclaimDone(ReclaimResult::ok);
+  }
+  CHECK(a.answer(put).code == Code::ok);
+}
+
+TEST_CASE("master space: waiting puts are served in their order, a small one does not overtake") {
+  World w;
+  Owner a = w.join("a");
+  const std::vector<uint64_t> leased = fill(a, kPages, a.grantLease(60'000));
+  const OperationId large = a.start("large", 2 * kPageBytes), small = a.start("small", kPageBytes);
+  rpc::Request drop;
+  drop.kind = rpc::RequestKind::dropped;
+  for (uint64_t i = 0; i < 3; ++i) drop.items.push_back({std::to_string(i), a.answer(a.get(std::to_string(i))).putId, leased[i]});
+  a.ask(drop);
+  CHECK(a.release({leased[0]}) == Code::ok);
+  CHECK_FALSE(a.answered(large));
+  CHECK_FALSE(a.answered(small));
+  CHECK(a.release({leased[1]}) == Code::ok);
+  CHECK(a.answered(large));
+  CHECK_FALSE(a.answered(small));
+  CHECK(a.release({leased[2]}) == Code::ok);
+  CHECK(a.answered(small));
+}
+
+TEST_CASE("master space: a put that finds no space by its deadline is told the numbers") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages, a.grantLease(60'000));
+  const OperationId put = a.start("x", kPageBytes);
+  CHECK(w.core.nextWake() <= w.now + seconds(5));
+  w.pass(milliseconds(4999), {&a});
+  CHECK_FALSE(a.answered(put));
+  w.pass(milliseconds(1));
+  CHECK(a.answer(put).code == Code::noSpace);
+  CHECK(a.answer(put).detail == "total 1 MiB and 100000 keys, free 0 B, largestFree 0 B, held 0 B, leased 1 MiB, reserved 0 B, 256 extents in use");
+  CHECK(w.core.counters().noSpace == 1);
+  CHECK(a.member->waiting.empty());
+}
+
+TEST_CASE("master space: a waiting put ends at its caller's deadline when that is nearer") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages, a.grantLease(60'000));
+  const OperationId put = a.start("x", kPageBytes, 0, {}, 100);
+  w.pass(milliseconds(100));
+  CHECK(a.answer(put).code == Code::noSpace);
+}
+
+TEST_CASE("master space: a waiting put with a near deadline ends in time behind one with a far deadline") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages, a.grantLease(60'000));
+  const OperationId patient = a.start("x", kPageBytes), hasty = a.start("y", kPageBytes, 0, {}, 100);
+  w.pass(milliseconds(100));
+  CHECK(a.answered(hasty));
+  CHECK_FALSE(a.answered(patient));
+  CHECK(w.core.nextWake() > w.now);
+}
+
+TEST_CASE("master space: a waiting put wakes the master again and again, but never for nothing at once") {
+  World w;
+  Owner a = w.join("a");
+  fill(a, kPages);
+  a.start("x", kPageBytes);
+  for (int i = 0; i < 30; ++i) {
+    while (!a.orders(CommandKind::reclaim).empty()) a.reclaimDone(ReclaimResult::busy);
+    w.core.tick(w.now);
+    REQUIRE(w.core.nextWake() > w.now);
+    REQUIRE(w.core.nextWake() <= w.now + milliseconds(100));
+    w.pass(w.core.nextWake() - w.now);
+  }
+}
+
+TEST_CASE("master space: leased values are never victims") {
+  World w;
+  Owner a = w.join("a");
+  const KeyLeaseId lease = a.grantLease(60'000);
+  for (uint64_t i = 0; i < kPages; ++i) a.put(std::to_string(i), kPageBytes, i % 2 ? lease : KeyLeaseId());
+  CHECK(a.member->space.leasedBytes() == kSegment / 2);
+  a.start("x", kSegment);
+  size_t victims = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (const rpc::Version& victim : a.reclaimDone(ReclaimResult::ok)) {
+      ++victims;
+      CHECK(std::stoull(victim.key) % 2 == 0);
+    }
+  }
+  CHECK(victims == kPages / 2);
+}
+
+TEST_CASE("master space: nothing is reserved while a put waits, and never more than there is") {
+  World w;
+  Owner a = w.join("a");
+  CHECK(a.answer(a.reserve(kPageBytes, 1000)).offsets.size() == 256);
+  CHECK(a.answer(a.reserve(kPageBytes, 1)).offsets.empty());
+  a.start("x", kPageBytes);
+  const std::vector<uint64_t> none;
+  CHECK(a.answer(a.reserve(64, 1)).offsets == none);
+}
+
+TEST_CASE("master space: a release of what is not over is refused and frees nothing") {
+  World w;
+  Owner a = w.join("a");
+  const OperationId put = a.start("k");
+  CHECK(a.release({a.answer(put).offset}) == Code::protocol);
+  CHECK(a.release({4096 * 7}) == Code::protocol);
+  CHECK(a.release({UINT64_MAX}) == Code::protocol);
+  CHECK(a.answer(a.done(put)).published);
+  CHECK(a.answer(a.get("k")).code == Code::ok);
+  CHECK(a.bytes(Use::routed) == 128);
+}
+
+TEST_CASE("master space: a bad item of a release does not keep the others in use") {
+  World w;
+  Owner a = w.join("a");
+  const std::vector<uint64_t> reserved = a.answer(a.reserve(100, 2)).offsets;
+  CHECK(a.release({reserved[0], UINT64_MAX, reserved[1]}) == Code::protocol);
+  CHECK(a.bytes(Use::reserved) == 0);
+}
+
+TEST_CASE("master space: an extent cannot be released twice") {
+  World w;
+  Owner a = w.join("a");
+  const std::vector<uint64_t> reserved = a.answer(a.reserve(100, 1)).offsets;
+  CHECK(a.release({reserved[0], reserved[0]}) == Code::protocol);
+  CHECK(w.bytesAddUp());
+}
+
+// The owner retires its older value before it asks to publish, and nobody may read it when its release is sent. If another
+// owner's put is being published just then, the older value still has the route.
+TEST_CASE("master space: an older value released while another owner's put waits for its invalidation is free afterwards") {
+  World w;
+  Owner a = w.join("a"), b = w.join("b");
+  const uint64_t old = a.put("k");
+  const PutId oldId = a.answer(a.get("k")).putId;
+  const OperationId mine = a.start("k");
+  const OperationId theirs = b.done(b.start("k"));
+  const OperationId done = a.done(mine);
+  rpc::Request drop;
+  drop.kind = rpc::RequestKind::dropped;
+  drop.items = {{"k", oldId, old}};
+  a.ask(drop);
+  a.release({old});
+  a.invalidateDone();
+  CHECK(b.answer(theirs).published);
+  CHECK(a.answer(done).code == Code::ok);
+  a.release({a.answer(mine).offset});
+  CHECK(a.member->space.freeBytes() == kSegment);
+}
+
+TEST_CASE("master space: an owner whose max_keys values are in use gets room by eviction, not an error") {
+  World w;
+  rpc::Registration r = w.registration("a", 9);
+  r.maxKeys = 16;
+  Owner a = w.join(r);
+  for (int i = 0; i < 16; ++i) a.put(std::to_string(i), 64);
+  a.start("x", 64);
+  CHECK_FALSE(a.orders(CommandKind::reclaim).empty());
+}
+
+TEST_CASE("member space: bytes move between uses and come back") {
+  MemberSpace space(kSegment, 1000);
+  const uint64_t offset = space.allocate(100, Use::inFlight)->offset;
+  KeyEntry entry;
+  space.route(offset, &entry, 1, false);
+  CHECK(space.bytes(Use::routed) == 128);
+  CHECK(space.replicas() == 1);
+  CHECK(space.takeVictims(kSegment, 0, 10) == std::vector<uint64_t>{offset});
+  CHECK(space.bytes(Use::reclaiming) == 128);
+  CHECK(space.takeVictims(kSegment, 0, 10).empty());
+  space.reclaimBusy(offset);
+  CHECK(space.bytes(Use::routed) == 128);
+  space.unroute(offset);
+  CHECK(space.replicas() == 0);
+  CHECK(space.bytes(Use::unrouted) == 128);
+  CHECK(space.takeVictims(kSegment, 0, 10).empty());
+  space.free(offset);
+  CHECK(space.freeBytes() == kSegment);
+}
+
+TEST_CASE("member space: no more victims are taken than asked for") {
+  MemberSpace space(kSegment, 1000);
+  KeyEntry entry;
+  for (uint64_t i = 0; i < kPages; ++i) space.route(space.allocate(kPageBytes, Use::inFlight)->offset, &entry, i, false);
+  CHECK(space.takeVictims(5 * kPageBytes, 0, 100).size() == 5);
+  CHECK(space.takeVictims(5 * kPageBytes, 0, 100).empty());
+  CHECK(space.takeVictims(kSegment, 0, 7).size() == 7);
+}
+
+TEST_CASE("member space: no more extents are in use than the directory has places for, and victims make room") {
+  MemberSpace space(kSegment, 3);
+  KeyEntry entry;
+  for (uint64_t i = 0; i < 3; ++i) space.route(space.allocate(64, Use::inFlight)->offset, &entry, i, false);
+  CHECK_FALSE(space.allocate(64, Use::inFlight));
+  const std::vector<uint64_t> victims = space.takeVictims(0, 2, 10);
+  CHECK(victims.size() == 2);
+  CHECK(space.takeVictims(0, 2, 10).empty());
+  space.reclaimed(victims[0]);
+  CHECK(space.allocate(64, Use::inFlight));
+  space.reclaimBusy(victims[1]);
+  CHECK(space.takeVictims(0, 1, 10).size() == 1);
+}
+
+TEST_CASE("member space: the reserve ahead is the smaller of 2 % and 64 MiB") {
+  CHECK(MemberSpace(kSegment, 1000).reserveAhead() == kSegment / 50);
+  CHECK(MemberSpace(uint64_t{64} << 30, 1000).reserveAhead() == uint64_t{64} << 20);
+}
+
+TEST_CASE("member space: leased bytes end with the replica") {
+  MemberSpace space(kSegment, 1000);
+  KeyEntry entry;
+  const uint64_t offset = space.allocate(100, Use::reserved)->offset;
+  space.route(offset, &entry, 1, true);
+  CHECK(space.leasedBytes() == 128);
+  CHECK(space.takeVictims(kSegment, 0, 10).empty());
+  space.unroute(offset);
+  CHECK(space.leasedBytes() == 0);
+}
+
+}  // namespace
+}  // namespace fluxon::master

@@ -1,0 +1,415 @@
+// OwnerCore: gets, holds, orders of the master, scans of hazards.
+#include "owner_fixture.h"
+
+namespace fluxon::owner {
+namespace {
+
+using Kind = rpc::RequestKind;
+using rpc::ReclaimResult;
+using shm::CommandKind;
+using shm::SlotState;
+
+TEST_CASE("owner gets: a value here is answered at once") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  const Answer hit = n.answer(n.get("k"));
+  CHECK(hit.code == Code::ok);
+  CHECK(hit.offset == 8192);
+  CHECK(hit.valueBytes == kLarge);
+  CHECK((hit.putId == PutId(7)));
+  CHECK(shm::slotOfRef(hit.slotRef) == slot);
+  CHECK(hit.node.empty());
+}
+
+TEST_CASE("owner gets: another key is asked of the master, and the answer names the node") {
+  Node n;
+  const Caller elsewhere = n.get("k"), nowhere = n.get("x");
+  rpc::Reply route;
+  route.id = n.take(Kind::getStart).id;
+  route.node = "other";
+  route.bytes = 5;
+  n.reply(route);
+  CHECK(n.answer(elsewhere).node == "other");
+  n.reply(n.take(Kind::getStart), Code::miss);
+  CHECK(n.answer(nowhere).code == Code::miss);
+}
+
+TEST_CASE("owner gets: a route to this node without a value is a miss") {
+  Node n;
+  const Caller get = n.get("k");
+  rpc::Reply route;
+  route.id = n.take(Kind::getStart).id;
+  route.node = "n";
+  n.reply(route);
+  CHECK(n.answer(get).code == Code::miss);
+}
+
+TEST_CASE("owner gets: localOnly asks nobody") {
+  Node n;
+  CHECK(n.answer(n.get("k", shm::kLocalOnly)).code == Code::miss);
+  CHECK(n.host.sent.empty());
+}
+
+TEST_CASE("owner gets: a get waits for a put that is being decided, and sees its value") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192);
+  n.onRef(CommandKind::commit, grant.slotRef);
+  const Caller get = n.get("k");
+  CHECK_FALSE(n.answered(get));
+  CHECK(n.sent(Kind::getStart) == 0);
+  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK(n.answer(get).offset == 8192);
+}
+
+TEST_CASE("owner gets: a get that waited for a refused put asks the master") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192);
+  n.onRef(CommandKind::commit, grant.slotRef);
+  const Caller get = n.get("k");
+  n.reply(n.take(Kind::putDone), Code::noLease);
+  CHECK_FALSE(n.answered(get));
+  n.reply(n.take(Kind::getStart), Code::miss);
+  CHECK(n.answer(get).code == Code::miss);
+}
+
+TEST_CASE("owner gets: a get whose route names this node waits for the put whose reply is still under way") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192);
+  const Caller get = n.get("k");
+  n.onRef(CommandKind::commit, grant.slotRef);
+  rpc::Reply route;
+  route.id = n.take(Kind::getStart).id;
+  route.node = "n";
+  n.reply(route);
+  CHECK_FALSE(n.answered(get));
+  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK(n.answer(get).offset == 8192);
+}
+
+TEST_CASE("owner gets: a granted put is not waited for") {
+  Node n;
+  n.granted("k", 7, 8192);
+  const Caller get = n.get("k");
+  n.reply(n.take(Kind::getStart), Code::miss);
+  CHECK(n.answer(get).code == Code::miss);
+}
+
+TEST_CASE("owner gets: a get waits for a reclaim and sees the value that stays") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  n.reclaim("k", PutId(7), 8192);
+  const Caller get = n.get("k");
+  CHECK_FALSE(n.answered(get));
+  n.scanOne({n.directory.ref(slot)});
+  CHECK(n.answer(get).code == Code::ok);
+  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::busy});
+}
+
+TEST_CASE("owner gets: a get that waited for a reclaim asks the master when the value goes") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.reclaim("k", PutId(7), 8192);
+  const Caller get = n.get("k");
+  n.scanOne();
+  n.reply(n.take(Kind::getStart), Code::miss);
+  CHECK(n.answer(get).code == Code::miss);
+}
+
+TEST_CASE("owner gets: a get that waits for a reclaim goes on when the value is invalidated meanwhile") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.reclaim("k", PutId(7), 8192);
+  const Caller get = n.get("k");
+  n.invalidate("k", PutId(9));
+  n.scanAll();
+  n.reply(n.take(Kind::getStart), Code::miss);
+  CHECK(n.answer(get).code == Code::miss);
+}
+
+TEST_CASE("owner gets: gets that wait end with the lease") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192);
+  n.onRef(CommandKind::commit, grant.slotRef);
+  const Caller get = n.get("k");
+  n.pass(seconds(10));
+  CHECK(n.answer(get).code == Code::unavailable);
+}
+
+TEST_CASE("owner gets: callers are told of a lapsed lease even if a late heartbeat answer is what shows it") {
+  Node n;
+  n.core.heartbeat({}, n.now);
+  const Caller get = n.get("k");
+  n.now = n.now + seconds(11);
+  n.reply(n.take(Kind::heartbeat));
+  n.core.tick(n.now);
+  CHECK(n.answer(get).code == Code::unavailable);
+}
+
+TEST_CASE("owner gets: the gets of a client that has ended are forgotten") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192, 0, 1);
+  n.onRef(CommandKind::commit, grant.slotRef);
+  const Caller get = n.get("k", 0, 2);
+  n.core.clientGone(ClientId(2), n.now);
+  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK_FALSE(n.answered(get));
+}
+
+TEST_CASE("owner gets: exists is answered here when the value is here, else by the master") {
+  Node n;
+  n.put("k", 7, 8192);
+  CHECK(n.answer(n.run(CommandKind::exists, "k")).code == Code::ok);
+  const Caller other = n.run(CommandKind::exists, "x");
+  n.reply(n.take(Kind::stat), Code::miss);
+  CHECK(n.answer(other).code == Code::miss);
+}
+
+TEST_CASE("owner gets: an unknown command is answered") {
+  Node n;
+  CHECK(n.answer(n.run(static_cast<CommandKind>(99))).code == Code::protocol);
+}
+
+TEST_CASE("owner gets: a listing answer takes as many records as the payload area") {
+  Node n;
+  Command command;
+  command.kind = CommandKind::list;
+  command.key = "p";
+  command.extra = "p1";
+  command.valueBytes = 17;
+  const Caller caller = n.run(command);
+  const rpc::Request list = n.take(Kind::list);
+  CHECK(list.key == "p");
+  CHECK(list.after == "p1");
+  CHECK(list.count == 17);
+  rpc::Reply reply;
+  reply.id = list.id;
+  for (int i = 0; i < 10; ++i) reply.entries.push_back({std::string(1001, 'k'), 5, PutId(3)});
+  n.reply(reply);
+  const std::string payload = n.answer(caller).payload;
+  CHECK(payload.size() == 7 * (sizeof(shm::ListEntry) + 1008));
+  shm::ListEntry head;
+  std::memcpy(&head, payload.data(), sizeof head);
+  CHECK(head.keyBytes == 1001);
+  CHECK(head.valueBytes == 5);
+}
+
+// --- holds
+
+TEST_CASE("owner holds: a ring hold keeps the extent over an overwrite until it is released") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  const Answer hit = n.answer(n.get("k", shm::kHold));
+  n.invalidate("k", PutId(9));
+  CHECK((n.directory.state(slot) == SlotState::retired));
+  n.scanAll();
+  CHECK((n.directory.state(slot) == SlotState::retired));
+  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.answer(n.onRef(CommandKind::release, hit.slotRef)).code == Code::ok);
+  n.scanAll();
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.allFree());
+}
+
+TEST_CASE("owner holds: each hold is released once, by the client that has it") {
+  Node n;
+  n.put("k", 7, 8192);
+  const uint64_t ref = n.answer(n.get("k", shm::kHold)).slotRef;
+  n.get("k", shm::kHold);
+  CHECK(n.core.ringHolds() == 1);
+  CHECK(n.answer(n.onRef(CommandKind::release, ref, 2)).code == Code::invalidArgument);
+  CHECK(n.answer(n.onRef(CommandKind::release, ref)).code == Code::ok);
+  CHECK(n.answer(n.onRef(CommandKind::release, ref)).code == Code::ok);
+  CHECK(n.answer(n.onRef(CommandKind::release, ref)).code == Code::invalidArgument);
+  CHECK(n.core.ringHolds() == 0);
+}
+
+TEST_CASE("owner holds: a hold whose caller has given up is undone") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.host.listening = false;
+  n.get("k", shm::kHold);
+  CHECK(n.core.ringHolds() == 0);
+}
+
+TEST_CASE("owner holds: the end of a client ends its holds, not those of others") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.get("k", shm::kHold, 1);
+  n.get("k", shm::kHold, 2);
+  n.core.clientGone(ClientId(1), n.now);
+  CHECK(n.core.ringHolds() == 1);
+  n.reclaim("k", PutId(7), 8192);
+  n.scanAll();
+  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::busy});
+  n.core.clientGone(ClientId(2), n.now);
+  n.reclaim("k", PutId(7), 8192);
+  n.scanAll();
+  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::ok});
+}
+
+TEST_CASE("owner holds: without kHold nothing is counted") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.get("k");
+  CHECK(n.core.ringHolds() == 0);
+}
+
+// --- invalidations and scans
+
+TEST_CASE("owner orders: an invalidation retires what is below it, answers, and frees what nobody reads") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.put("other", 8, 65536);
+  n.invalidate("k", PutId(8));
+  CHECK_FALSE(n.committed("k"));
+  CHECK(n.committed("other"));
+  CHECK(n.take(Kind::invalidateDone).command == OperationId(1));
+  CHECK(n.slots(SlotState::retired) == 1);
+  n.scanAll();
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.core.retired() == 0);
+}
+
+TEST_CASE("owner orders: an invalidation leaves what is not below it") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.invalidate("k", PutId(7));
+  CHECK(n.committed("k"));
+  CHECK(n.sent(Kind::invalidateDone) == 1);
+}
+
+TEST_CASE("owner orders: a slot that a hazard names stays until a scan finds none") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  const uint64_t ref = n.directory.ref(slot);
+  n.invalidate("k", PutId(8));
+  n.scanAll({ref});
+  CHECK((n.directory.state(slot) == SlotState::retired));
+  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.host.scans.empty());
+  CHECK(n.core.nextWake() <= n.now + seconds(1));
+  n.pass(seconds(1));
+  n.scanAll({ref});
+  n.pass(seconds(1));
+  n.scanAll();
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+}
+
+TEST_CASE("owner orders: a scan that began before a slot was retired says nothing about it") {
+  Node n;
+  n.put("a", 7, 0);
+  const uint32_t late = n.put("b", 8, 65536);
+  n.invalidate("a", PutId(9));
+  n.invalidate("b", PutId(9));  // the first scan is under way
+  REQUIRE(n.host.scans.size() == 1);
+  n.scanOne();
+  CHECK((n.directory.state(late) == SlotState::retired));
+  CHECK(n.host.scans.size() == 1);
+  n.scanOne();
+  CHECK(n.allFree());
+}
+
+TEST_CASE("owner orders: retired slots are scanned every 5 ms while a put waits for space") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  const uint64_t ref = n.directory.ref(slot);
+  n.invalidate("k", PutId(8));
+  n.scanAll({ref});
+  n.putStart("x");
+  CHECK(n.core.nextWake() <= n.now + milliseconds(5));
+  n.pass(milliseconds(5));
+  REQUIRE_FALSE(n.host.scans.empty());
+  n.scanAll({ref});
+  CHECK(n.core.nextWake() <= n.now + milliseconds(5));
+}
+
+TEST_CASE("owner orders: the end of a client starts a scan") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  n.invalidate("k", PutId(8));
+  n.scanAll({n.directory.ref(slot)});
+  n.core.clientGone(ClientId(3), n.now);
+  CHECK(n.host.scans.size() == 1);
+}
+
+TEST_CASE("owner orders: a reclaim of a value that nobody reads frees it without a release") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.reclaim("k", PutId(7), 8192);
+  CHECK_FALSE(n.committed("k"));
+  CHECK(n.sent(Kind::reclaimDone) == 0);
+  n.scanOne();
+  const rpc::Request done = n.take(Kind::reclaimDone);
+  CHECK(done.command == OperationId(1));
+  CHECK(done.results == std::vector<ReclaimResult>{ReclaimResult::ok});
+  CHECK(n.allFree());
+  CHECK(n.sent(Kind::release) == 0);
+}
+
+TEST_CASE("owner orders: a reclaim answers each of its items") {
+  Node n;
+  n.put("free", 7, 0);
+  const uint32_t held = n.put("held", 8, 65536);
+  n.put("newer", 9, 131072);
+  const Answer grant = n.granted("pending", 10, 196608);
+  n.onRef(CommandKind::commit, grant.slotRef);
+  n.order(rpc::CommandKind::reclaim, 1, {{"held", PutId(8), 65536}, {"absent", PutId(1), 0}, {"free", PutId(7), 0},
+                                         {"newer", PutId(5), 131072}, {"pending", PutId(10), 196608}});
+  n.scanOne({n.directory.ref(held)});
+  CHECK(n.take(Kind::reclaimDone).results ==
+        std::vector<ReclaimResult>{ReclaimResult::busy, ReclaimResult::gone, ReclaimResult::ok, ReclaimResult::gone, ReclaimResult::busy});
+  CHECK(n.committed("held"));
+  CHECK(n.committed("newer"));
+}
+
+TEST_CASE("owner orders: a value invalidated while it is being reclaimed is gone, and released once") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.reclaim("k", PutId(7), 8192);
+  n.invalidate("k", PutId(8));
+  n.scanAll();
+  n.scanAll();
+  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::gone});
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent(Kind::release) == 0);
+}
+
+TEST_CASE("owner orders: a reclaim that comes twice is answered once while it runs") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.scanAll();
+  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::ok});
+  CHECK(n.sent(Kind::reclaimDone) == 0);
+}
+
+// The master has sent the order again over a new connection; the first answer, busy, is what it will count.
+TEST_CASE("owner orders: a reclaim that comes again after it was answered frees nothing") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.scanOne({n.directory.ref(slot)});
+  const rpc::Request done = n.take(Kind::reclaimDone);
+  n.core.reconnected(seconds(10), n.now);
+  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.scanAll();
+  CHECK(n.committed("k") == slot);
+  n.reply(done);
+  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.scanAll();
+  CHECK(n.committed("k") == slot);
+}
+
+TEST_CASE("owner orders: an invalidation that comes twice is answered twice and harms nothing") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.order(rpc::CommandKind::invalidate, 1, {{"k", PutId(8), 0}});
+  n.put("k", 9, 65536);
+  n.order(rpc::CommandKind::invalidate, 1, {{"k", PutId(8), 0}});
+  CHECK(n.sent(Kind::invalidateDone) == 2);
+  CHECK(n.committed("k"));
+}
+
+}  // namespace
+}  // namespace fluxon::owner

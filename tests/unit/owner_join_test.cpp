@@ -1,0 +1,250 @@
+// OwnerCore: leases, heartbeats, lost connections, and joining anew with what clients still hold or write.
+#include "owner_fixture.h"
+
+namespace fluxon::owner {
+namespace {
+
+using Kind = rpc::RequestKind;
+using shm::CommandKind;
+using shm::SlotState;
+
+TEST_CASE("owner lease: it runs from before the heartbeat was sent") {
+  Node n;
+  n.now = n.now + seconds(5);
+  n.core.heartbeat({}, n.now);
+  const rpc::Request beat = n.take(Kind::heartbeat);
+  const Time sent = n.now;
+  n.now = n.now + seconds(3);
+  n.reply(beat);
+  CHECK(n.directory.leaseUntilNs() == (sent + seconds(10)).ns);
+  CHECK(n.core.serving(sent + seconds(10) + Duration{-1}));
+  CHECK_FALSE(n.core.serving(sent + seconds(10)));
+}
+
+TEST_CASE("owner lease: answers to heartbeats that overtake each other never shorten it") {
+  Node n;
+  n.core.heartbeat({}, n.now);
+  const rpc::Request first = n.take(Kind::heartbeat);
+  n.now = n.now + seconds(1);
+  n.core.heartbeat({}, n.now);
+  n.reply(n.take(Kind::heartbeat));
+  const int64_t until = n.directory.leaseUntilNs();
+  n.reply(first);
+  CHECK(n.directory.leaseUntilNs() == until);
+}
+
+TEST_CASE("owner lease: a master that does not answer gets no pile of heartbeats") {
+  Node n;
+  for (int i = 0; i < 10; ++i) n.core.heartbeat({}, n.now);
+  CHECK(n.sent(Kind::heartbeat) == 4);
+  n.reply(n.take(Kind::heartbeat));
+  n.core.heartbeat({}, n.now);
+  CHECK(n.sent(Kind::heartbeat) == 4);
+}
+
+TEST_CASE("owner lease: a refused heartbeat does not extend it, and says that the owner must join again") {
+  Node n;
+  const int64_t until = n.directory.leaseUntilNs();
+  n.now = n.now + seconds(1);
+  n.core.heartbeat({}, n.now);
+  n.reply(n.take(Kind::heartbeat), Code::fenced);
+  CHECK(n.directory.leaseUntilNs() == until);
+  CHECK(n.core.fenced());
+  n.rejoin();
+  CHECK_FALSE(n.core.fenced());
+}
+
+TEST_CASE("owner lease: a heartbeat reports what was read, of values that are readable") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  n.core.heartbeat({slot, slot + 1, UINT32_MAX}, n.now);
+  CHECK(n.take(Kind::heartbeat).offsets == std::vector<uint64_t>{8192});
+}
+
+TEST_CASE("owner connection: what is not answered is sent again, with its id, and a repeated answer is ignored") {
+  Node n;
+  const Caller put = n.putStart("k");
+  const rpc::Request first = n.take(Kind::putStart);
+  n.run(CommandKind::remove, "x");
+  n.host.sent.clear();
+  n.core.reconnected(seconds(10), n.now);
+  CHECK(n.host.sent.size() == 2);
+  CHECK(n.host.sent[0].id == first.id);
+  CHECK(n.core.lowestUnanswered() == first.id);
+  n.started(first, PutId(7), 8192);
+  n.started(first, PutId(7), 8192);
+  CHECK(n.answer(put).code == Code::ok);
+  CHECK(n.core.grants() == 1);
+  CHECK(n.core.lowestUnanswered() > first.id);
+}
+
+TEST_CASE("owner connection: joining again extends the lease and serves on") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.pass(seconds(10));
+  CHECK(n.answer(n.get("k")).code == Code::unavailable);
+  n.core.reconnected(seconds(10), n.now);
+  CHECK(n.answer(n.get("k")).code == Code::ok);
+  n.pass(seconds(10));
+  const Caller get = n.get("k");
+  CHECK(n.answer(get).code == Code::unavailable);
+}
+
+TEST_CASE("owner join: before it has joined an owner serves nothing") {
+  Node n(64, false);
+  CHECK_FALSE(n.core.listening());
+  CHECK(n.answer(n.get("k")).code == Code::unavailable);
+  CHECK(n.answer(n.putStart("k")).code == Code::unavailable);
+  n.core.tick(n.now);
+  n.core.heartbeat({}, n.now);
+  CHECK(n.host.sent.empty());
+}
+
+TEST_CASE("owner join: a drop ends the lease first, then everything readable goes") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.core.drop(n.now);
+  CHECK(n.directory.leaseUntilNs() == 0);
+  CHECK_FALSE(n.committed("k"));
+  CHECK(n.slots(SlotState::retired) == 1);
+  CHECK(n.core.scansRunning() == 1);
+  n.scanAll();
+  CHECK(n.allFree());
+  CHECK(n.core.occupied().empty());
+}
+
+TEST_CASE("owner join: what clients hold is occupied, and released to the new term when they let go") {
+  Node n;
+  const uint32_t byHazard = n.put("hazard", 7, 0);
+  n.put("hold", 8, 65536);
+  n.put("free", 9, 131072);
+  const uint64_t hold = n.answer(n.get("hold", shm::kHold)).slotRef;
+  n.core.drop(n.now);
+  n.scanAll({n.directory.ref(byHazard)});
+  const std::vector<Extent> occupied = n.core.occupied();
+  REQUIRE(occupied.size() == 2);
+  CHECK(occupied[0].length == extentBytes(kLarge));
+  n.host.sent.clear();
+  n.core.joined(Incarnation(200), seconds(10), n.now, n.now);
+  n.onRef(CommandKind::release, hold);
+  n.scanAll({n.directory.ref(byHazard)});
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{65536});
+  n.pass(seconds(1));
+  n.scanAll();
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{0});
+  CHECK(n.allFree());
+}
+
+TEST_CASE("owner join: what becomes free after the inventory was taken is released to the new term") {
+  Node n;
+  const uint32_t slot = n.put("k", 7, 8192);
+  n.core.drop(n.now);
+  n.scanAll({n.directory.ref(slot)});
+  CHECK(n.core.occupied().size() == 1);
+  n.pass(seconds(1));
+  n.scanAll();
+  CHECK(n.allFree());
+  n.core.joined(Incarnation(200), seconds(10), n.now, n.now);
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+}
+
+TEST_CASE("owner join: what became free before the inventory is not released again") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.invalidate("k", PutId(9));
+  n.rejoin();
+  CHECK(n.occupied.empty());
+  CHECK(n.sent(Kind::release) == 0);
+}
+
+TEST_CASE("owner join: a grant of the last term stays with its writer, and its commit says that the term changed") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192);
+  n.rejoin();
+  REQUIRE(n.occupied.size() == 1);
+  CHECK(n.occupied[0].offset == 8192);
+  const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
+  CHECK(n.answer(commit).code == Code::termChanged);
+  CHECK(n.sent(Kind::putDone) == 0);
+  CHECK(n.sent(Kind::putAbort) == 0);
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.allFree());
+}
+
+TEST_CASE("owner join: a grant of the last term ends with its writer") {
+  Node n;
+  n.granted("k", 7, 8192);
+  n.rejoin();
+  n.core.clientGone(ClientId(1), n.now);
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent(Kind::putAbort) == 0);
+}
+
+TEST_CASE("owner join: a grant out of the reserve of the last term does not return to the reserve") {
+  Node n;
+  n.putStart("warm", 1000);
+  rpc::Reply given;
+  given.id = n.take(Kind::reserve).id;
+  given.offsets = {4096};
+  n.reply(given);
+  const Answer grant = n.answer(n.putStart("k", 1000));
+  n.rejoin();
+  CHECK(n.core.reserveBytes() == 0);
+  REQUIRE(n.occupied.size() == 1);
+  n.onRef(CommandKind::abort, grant.slotRef);
+  CHECK(n.core.reserveBytes() == 0);
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{4096});
+}
+
+TEST_CASE("owner join: a pending put of the last term is dropped and its outcome unknown") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192);
+  const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
+  const rpc::Request done = n.take(Kind::putDone);
+  n.rejoin();
+  CHECK(n.answer(commit).code == Code::outcomeUnknown);
+  CHECK(n.occupied.empty());
+  CHECK(n.allFree());
+  n.ended(done, PutId(7));  // late
+  CHECK_FALSE(n.committed("k"));
+}
+
+TEST_CASE("owner join: gets that wait are answered, scans of before are ignored, a value being reclaimed goes") {
+  Node n;
+  n.put("k", 7, 8192);
+  n.reclaim("k", PutId(7), 8192);
+  const Caller get = n.get("k");
+  n.core.drop(n.now);
+  CHECK(n.answer(get).code == Code::unavailable);
+  REQUIRE(n.host.scans.size() == 2);
+  n.scanOne();
+  CHECK(n.slots(SlotState::retired) == 1);
+  n.scanOne();
+  CHECK(n.allFree());
+  CHECK(n.sent(Kind::reclaimDone) == 0);
+}
+
+TEST_CASE("owner join: request ids begin anew") {
+  Node n;
+  n.putStart("k");
+  n.rejoin();
+  CHECK(n.core.requestsPending() == 0);
+  n.putStart("k");
+  CHECK(n.take(Kind::putStart).id == OperationId(1));
+}
+
+TEST_CASE("owner join: readers see another serving incarnation") {
+  Node n;
+  const auto* header = reinterpret_cast<const shm::DirectoryHeader*>(n.directoryPages.data());
+  const uint64_t before = header->servingIncarnation.load();
+  n.core.drop(n.now);
+  CHECK(header->servingIncarnation.load() == 0);
+  n.scanAll();
+  n.core.occupied();
+  n.core.joined(Incarnation(300), seconds(10), n.now, n.now);
+  CHECK(header->servingIncarnation.load() == 300);
+  CHECK(before != 300);
+}
+
+}  // namespace
+}  // namespace fluxon::owner
