@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -65,18 +67,19 @@ Field duration(Duration& to, const char* accepted, int64_t least, int64_t most) 
             return true;
           }};
 }
-Field size(uint64_t& to, const char* accepted, uint64_t least) {
-  return {accepted, [&to, least](const toml::node& node) {
+Field size(uint64_t& to, const char* accepted, uint64_t least, uint64_t most) {
+  return {accepted, [&to, least, most](const toml::node& node) {
             if (node.is_integer()) {
               const int64_t value = node.as_integer()->get();
-              if (value < 0 || static_cast<uint64_t>(value) < least) return false;
+              if (value < 0 || static_cast<uint64_t>(value) < least || static_cast<uint64_t>(value) > most) return false;
               to = static_cast<uint64_t>(value);
               return true;
             }
             if (!node.is_string()) return false;
             const Result<uint64_t> bytes = parseSize(node.as_string()->get(), least);
-            if (bytes) to = bytes.value();
-            return bytes.ok();
+            if (!bytes || bytes.value() > most) return false;
+            to = bytes.value();
+            return true;
           }};
 }
 Field http(HttpAddress& to) {
@@ -127,7 +130,7 @@ std::map<std::string, Section> schemaOf(Config& config) {
         {"min_key_lease_ms", duration(config.master.minimumKeyLease, "milliseconds from 1 to 86400000", 1, kDay)}}},
       {"owner",
        {{"node", name(config.owner.node)},
-        {"segment_size", size(config.owner.segmentBytes, "a size of 1 MiB or more: \"256MiB\", \"1.5GB\", bytes", kMiB)},
+        {"segment_size", size(config.owner.segmentBytes, "a size of 1 MiB to 1024 TiB: \"256MiB\", \"1.5GB\", bytes", kMiB, 1024 * kTiB)},
         {"max_keys", number(config.owner.maxKeys, "a number from 16 to 268435456", 16, int64_t{1} << 28)},
         {"max_clients", number(config.owner.maxClients, "a number from 1 to 65536", 1, 65536)},
         {"populate", flag(config.owner.populate)},
@@ -211,7 +214,9 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
       if (!field->second.read(value)) {
         std::ostringstream given;
         value.visit([&](const auto& v) { given << v; });
-        return Error{Code::badConfig, where + std::string(key.str()) + " = " + given.str() + " (accepted: " + field->second.accepted + ")"};
+        std::string shown = given.str();  // may have lines
+        std::replace(shown.begin(), shown.end(), '\n', ' ');
+        return Error{Code::badConfig, where + std::string(key.str()) + " = " + shown + " (accepted: " + field->second.accepted + ")"};
       }
     }
   }
@@ -223,6 +228,8 @@ Result<Config> Config::load(const std::string& path) {
   if (path.empty()) return parse("", "defaults");
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error{Code::badConfig, "open " + path + ": " + std::strerror(errno)};
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return Error{Code::badConfig, "read " + path + ": " + std::strerror(EISDIR)};
   std::ostringstream text;
   text << file.rdbuf();
   if (file.bad()) return Error{Code::badConfig, "read " + path + ": " + std::strerror(errno)};

@@ -78,6 +78,13 @@ struct HttpEndpoint::State : kj::HttpService, kj::TaskSet::ErrorHandler {
     auto promise = stream->write(text.begin(), text.size());
     return promise.attach(kj::mv(stream), kj::mv(text));
   }
+  // A connection that cannot be accepted, for want of descriptors, is not the last one. listenHttp() may throw at once.
+  kj::Promise<void> serve() {
+    return kj::evalNow([this] { return server.listenHttp(*receiver); }).catch_([this](kj::Exception&& error) {
+      log::warn(std::string("http: ") + error.getDescription().cStr());
+      return daemon.timer().afterDelay(100 * kj::MILLISECONDS).then([this] { return serve(); });
+    });
+  }
   void taskFailed(kj::Exception&& error) override { log::warn(std::string("http: ") + error.getDescription().cStr()); }
 
   Daemon& daemon;
@@ -99,7 +106,7 @@ kj::Promise<Result<std::string>> HttpEndpoint::listen(const HttpAddress& address
       .parseAddress(text.c_str(), address.port)
       .then([this, address](kj::Own<kj::NetworkAddress> where) {
         state_->receiver = where->listen();
-        state_->tasks.add(state_->server.listenHttp(*state_->receiver));
+        state_->tasks.add(state_->serve());
         HttpAddress bound = address;
         bound.port = static_cast<uint16_t>(state_->receiver->getPort());
         return Result<std::string>(toString(bound));

@@ -41,6 +41,7 @@ class LockFile {
   LockFile& operator=(LockFile&&) noexcept;
   ~LockFile();
 
+  bool acquired() const { return fd_ >= 0; }
   // Creates (never follows a link, never replaces) and locks. `unavailable` names the pid of the one who has it.
   static Result<LockFile> acquire(const std::string& path, const std::string& what);
   // Is the lock of `path` held by somebody? False if there is no such file.

@@ -14,7 +14,12 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    status = app.exit(error) == 0 ? 0 : 64;
+    if (error.get_exit_code() == 0) {
+      status = app.exit(error);
+    } else {
+      std::fprintf(stderr, "fluxon-master: %s (see fluxon-master --help)\n", error.what());
+      status = 64;
+    }
     return std::nullopt;
   }
   Result<Config> config = Config::load(options.configPath);

@@ -85,9 +85,11 @@ Error NodeFiles::makeFiles(const Config::Owner& config, Incarnation incarnation)
 }
 
 NodeFiles::~NodeFiles() {
-  if (!directory_) return;
-  directory_->setLease(0);
-  directory_->setServing(Incarnation());
+  if (!lock_.acquired()) return;  // the files are another's
+  if (directory_) {
+    directory_->setLease(0);
+    directory_->setServing(Incarnation());
+  }
   clearLeftovers();
   ::unlink(file("lock").c_str());
   ::rmdir(paths_.nodeDir(node_).c_str());

@@ -116,12 +116,13 @@ void OwnerCore::wake(const std::string& key, Time now) {
   for (Waiting& next : waiting) get(next.caller, std::move(next.command), now);
 }
 
-// Retires what the key of a slot has besides it; nobody begins to read that any more.
-std::vector<uint32_t> OwnerCore::retireOlder(uint32_t than) {
+// Retires what the key of a slot has besides it, but for what is known to be newer than `putId`; nobody begins to read it any more.
+std::vector<uint32_t> OwnerCore::retireOlder(uint32_t than, PutId putId) {
   std::vector<uint32_t> older;
   directory_.forEach(directory_.key(than), directory_.hash(than), [&](uint32_t slot) {
     const shm::SlotState state = directory_.state(slot);
     if (slot == than || (state != shm::SlotState::committed && state != shm::SlotState::reclaiming)) return;
+    if (putId && directory_.putId(slot) > putId) return;
     directory_.retire(slot);
     older.push_back(slot);
   });
@@ -140,7 +141,7 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
   Put& put = puts_.at(slot);
   directory_.submit(slot);
   // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing.
-  if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot);
+  if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot, put.putId);
   rpc::Request request;
   if (put.operation) {
     request.kind = rpc::RequestKind::putDone;

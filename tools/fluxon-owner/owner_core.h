@@ -190,7 +190,7 @@ class OwnerCore {
   // owner_core.cpp
   Pending& request(rpc::Request, Caller, shm::CommandKind);
   void submit(uint32_t slot, Caller, shm::CommandKind);
-  std::vector<uint32_t> retireOlder(uint32_t than);
+  std::vector<uint32_t> retireOlder(uint32_t than, PutId putId);
   void awaitReaders(const std::vector<uint32_t>& retired);
   void giveUpPut(uint32_t slot, bool tellMaster);
   void freeSlot(uint32_t slot);

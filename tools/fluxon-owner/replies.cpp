@@ -99,15 +99,22 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   const uint32_t slot = pending.slot;
   FLUXON_CHECK(puts_.count(slot) && directory_.state(slot) == shm::SlotState::pending, "answer to a put that is not pending");
   const std::string key(directory_.key(slot));
-  awaitReaders(puts_.at(slot).replaced);
+  const std::vector<uint32_t> replaced = std::move(puts_.at(slot).replaced);
   puts_.erase(slot);
   Code code = reply.code;
   const bool published = code == Code::ok && reply.published;
+  // What was retired for a put that did not become the route may be the route still: the master hears of it before its release.
+  if (!published) {
+    for (const uint32_t old : replaced) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
+  }
+  awaitReaders(replaced);
   const bool current = controls_.at(key).bound <= reply.putId;
   if (published && current && serving(now)) {
-    awaitReaders(retireOlder(slot));
+    awaitReaders(retireOlder(slot, reply.putId));
     counters_.putBytes += directory_.payloadBytes(slot);
     directory_.commit(slot, reply.putId);
+    // Replies may overtake each other: an older put of the key that is answered later is not committed beside this one.
+    controls_.at(key).bound = reply.putId;
   } else {
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     if (published && current) code = Code::outcomeUnknown;  // our lease has run out: others may not wait for us any more

@@ -40,7 +40,6 @@ int configShow(const Options& options) {
     } else if (equals != std::string::npos) {
       const std::string name = line.substr(0, equals);
       std::string value = line.substr(equals + 3);
-      if (value.starts_with("\"")) value = jsonString(value.substr(1, value.size() - 2));
       if (name == "nodes") value = list("", options.config.up.nodes).json;
       rows.add({text("section", section), text("key", name), {"value", "", value}});
     }

@@ -18,7 +18,7 @@ constexpr const char* kNames = "accepted: 1 to 32 of A-Z a-z 0-9 _ - ., no leadi
 
 // Texts as they stand on the command line, before they are checked.
 struct Raw {
-  std::string timeout;
+  std::optional<std::string> timeout;
   std::string ttl;
   bool local = false;
   bool json = false;
@@ -143,8 +143,8 @@ Error check(Options& options, const Raw& raw) {
   }
   options.format = raw.json ? Format::json : Format::table;
   if (raw.local && options.verb == Verb::stat) options.verb = Verb::statLocal;
-  if (!raw.timeout.empty()) {
-    const Result<uint32_t> timeout = parseSeconds("--timeout", raw.timeout);
+  if (raw.timeout) {
+    const Result<uint32_t> timeout = parseSeconds("--timeout", *raw.timeout);
     if (!timeout) return timeout.error();
     options.timeoutMs = timeout.value();
   }

@@ -33,9 +33,9 @@ class Exception : public std::runtime_error {
 
 struct ConnectOptions {
   std::string cluster = "default";
-  std::string node;     // empty: the only node of this host
-  std::string shmRoot;  // empty: $FLUXON_SHM_ROOT, else /dev/shm/fluxon-<uid>
-  std::string name;     // empty: the program's name
+  std::string node{};     // empty: the only node of this host
+  std::string shmRoot{};  // empty: $FLUXON_SHM_ROOT, else /dev/shm/fluxon-<uid>
+  std::string name{};     // empty: the program's name
   uint32_t timeoutMs = 0;
   bool prefault = false;
 };
