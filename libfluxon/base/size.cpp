@@ -45,7 +45,7 @@ Result<uint64_t> parseSize(std::string_view text, uint64_t minimum) {
   const uint64_t unit = unitBytes(text.substr(at));
   if (unit == 0) return refused(text, "is not a size");
   const unsigned __int128 bytes = whole * unit + fraction * unit / scale;
-  if (bytes >> 63) return refused(text, "is too large");
+  if (bytes >= kLargestSize) return refused(text, "is too large");
   const uint64_t result = static_cast<uint64_t>(bytes);
   if (result < minimum) return refused(text, "is below the minimum of " + formatSize(minimum));
   return result;

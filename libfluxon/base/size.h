@@ -12,7 +12,9 @@ namespace fluxon {
 
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB, kTiB = 1024 * kGiB;
 
-// `invalidArgument` names the accepted forms. Values below `minimum` or from 2^63 up are refused.
+constexpr uint64_t kLargestSize = uint64_t{1} << 56;  // 64 PiB: beyond any machine, so a slip of the keyboard
+
+// `invalidArgument` names the accepted forms. Values below `minimum` or from kLargestSize up are refused.
 Result<uint64_t> parseSize(std::string_view text, uint64_t minimum);
 
 // "1.5 GiB", "16 MiB", "900 B": at most one decimal.

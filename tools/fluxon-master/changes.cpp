@@ -70,12 +70,15 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
 
 void MasterCore::removeKey(KeyEntry& entry, Member* origin, OperationId request, Time now) {
   if (entry.change) return;  // only without a caller: the publish under way checks the lease when it ends
-  for (const auto& [member, operation] : entry.puts) member->puts.at(operation).superseded = true;
+  // A delete that was asked for covers puts under way; the end of a lease covers what has the lease.
+  if (origin) {
+    for (const auto& [member, operation] : entry.puts) member->puts.at(operation).superseded = true;
+  }
   auto change = std::make_unique<Change>();
   change->origin = origin;
   change->request = request;
   change->removal = true;
-  change->below = nextPutId();
+  change->below = origin ? nextPutId() : PutId(entry.putId.value + 1);
   begin(entry, std::move(change), nullptr, now);
 }
 
@@ -118,6 +121,9 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
     ++counters_.putsPublished;
   }
   if (change->origin) reply(*change->origin, std::move(answer));
+  for (const std::shared_ptr<Revoke>& revoke : change->revokes) {
+    if (revoke.use_count() == 1 && revoke->origin) replyCode(*revoke->origin, revoke->request, Code::ok);
+  }
   if (entry.lease && !leases_.find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
   // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
   const std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
@@ -205,6 +211,9 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
     if (!changing_.count(entry)) continue;
     std::erase_if(entry->deferred, [&](const Deferred& waiting) { return waiting.member == &member; });
     Change& change = *entry->change;
+    for (const std::shared_ptr<Revoke>& revoke : change.revokes) {
+      if (revoke->origin == &member) revoke->origin = nullptr;
+    }
     if (change.origin == &member) {
       // Its new value is gone with it, and others may have dropped the old one already: the key ends as a miss. Nobody was
       // told that the put is done.

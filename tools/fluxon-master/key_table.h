@@ -42,6 +42,12 @@ struct Put {
   bool superseded = false;  // a delete came after its start: done answers "overwritten"
 };
 
+// A revoked key lease; answered when the last change that deletes one of its keys is over and drops its reference.
+struct Revoke {
+  Member* origin;  // nullptr: fenced meanwhile
+  OperationId request;
+};
+
 // A publish or a delete that waits until every other owner has invalidated its replica.
 struct Change {
   Member* origin;  // whom the reply goes to; nullptr: nobody (a key lease ran out)
@@ -52,6 +58,7 @@ struct Change {
   uint64_t bytes = 0;
   KeyLeaseId lease;
   std::set<Member*> waiting;
+  std::vector<std::shared_ptr<Revoke>> revokes;
 };
 
 struct Deferred {

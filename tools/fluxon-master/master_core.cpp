@@ -60,7 +60,8 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
   if (!validName(registration.node)) return refuse(Code::protocol, "node name");
   if (!registration.incarnation) return refuse(Code::protocol, "no incarnation");
   if (fenced_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
-  std::shared_ptr<Member>& known = members_[registration.node];
+  const auto found = members_.find(registration.node);
+  const std::shared_ptr<Member> known = found == members_.end() ? nullptr : found->second;
   if (known && known->state == MemberState::joined) {
     if (known->incarnation() == registration.incarnation) {
       known->connected = true;
@@ -73,13 +74,14 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     if (known->registration().hostId != registration.hostId && now < known->leaseEnd) {
       return refuse(Code::unavailable, "node " + registration.node + " is alive on another host");
     }
-    end(*known, MemberState::fenced, now);
   }
+  // Checked in full before anything changes: a senseless registration costs nobody anything.
   auto fresh = std::make_shared<Member>(registration, leaseEnd(settings_.lease, now));
   for (const Extent& extent : registration.occupied) {
     if (!fresh->space.adopt(extent)) return refuse(Code::protocol, "occupied extents overlap or are none");
   }
-  known = member = std::move(fresh);
+  if (known && known->state == MemberState::joined) end(*known, MemberState::fenced, now);
+  members_[registration.node] = member = std::move(fresh);
   expected_.erase(registration.node);
   if (recovering_ && expected_.empty()) endWindow(now);
   return result;
@@ -344,9 +346,16 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
   } else if (!leases_.find(request.lease)) {
     answer.code = Code::noLease;
   } else {
+    // Acknowledged like a delete: after every holder has retired its replicas.
+    const auto revoke = std::make_shared<Revoke>(Revoke{&member, request.id});
     for (const std::string& key : leases_.end(request.lease)) {
-      if (KeyEntry* entry = table_.find(key); entry && entry->lease == request.lease) removeKey(*entry, nullptr, OperationId(), now);
+      KeyEntry* entry = table_.find(key);
+      if (!entry || entry->lease != request.lease) continue;
+      removeKey(*entry, nullptr, OperationId(), now);
+      entry = table_.find(key);
+      if (entry && entry->change) entry->change->revokes.push_back(revoke);
     }
+    if (revoke.use_count() > 1) return;
   }
   reply(member, std::move(answer));
 }

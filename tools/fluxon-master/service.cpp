@@ -187,7 +187,8 @@ schema::Master::Client Service::bootstrap() { return kj::heap<MasterServer>(*thi
 
 void Service::send(Member& member, rpc::MasterMessage message) {
   const auto channel = channels_.find(&member);
-  if (channel != channels_.end()) channel->second.queue.push_back(std::move(message));
+  // A member that registers again is told what it has not answered before its new channel is there.
+  (channel != channels_.end() ? channel->second.queue : early_[&member]).push_back(std::move(message));
 }
 
 std::vector<rpc::MasterMessage> Service::take(Member& member) {
@@ -201,6 +202,10 @@ void Service::connected(std::shared_ptr<Member> member, schema::Owner::Client ow
   const auto old = channels_.find(key);
   std::vector<rpc::MasterMessage> queue = old == channels_.end() ? std::vector<rpc::MasterMessage>() : std::move(old->second.queue);
   if (old != channels_.end()) channels_.erase(old);
+  if (const auto early = early_.find(key); early != early_.end()) {
+    queue.insert(queue.end(), std::make_move_iterator(early->second.begin()), std::make_move_iterator(early->second.end()));
+    early_.erase(early);
+  }
   channels_.emplace(key, Channel{std::move(member), kj::mv(owner), std::move(queue)});
   connection_[key] = ++connections_;
 }
@@ -212,6 +217,7 @@ void Service::lost(Member& member, uint64_t connection) {
   connection_.erase(newest);
   core_.disconnected(member);
   channels_.erase(&member);
+  early_.erase(&member);
 }
 
 void Service::flush() {

@@ -56,6 +56,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   std::string http_;
   Time started_;
   std::map<Member*, Channel> channels_;
+  std::map<Member*, std::vector<rpc::MasterMessage>> early_;  // for members that are about to get a channel
   uint64_t connections_ = 0;
   std::map<Member*, uint64_t> connection_;  // the newest connection of each member
   MasterCore core_;

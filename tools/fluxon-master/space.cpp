@@ -83,6 +83,8 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
     const rpc::ReclaimResult result = i < request.results.size() ? request.results[i] : rpc::ReclaimResult::busy;
     MemberSpace::Record* record = member.space.find(items[i].offset);
     if (!record || (record->use != Use::reclaiming && record->use != Use::unrouted)) continue;
+    // The place may have been released and given out again since: then this answer is about what was there before.
+    if (record->use == Use::reclaiming && record->key->putId != items[i].putId) continue;
     if (result == rpc::ReclaimResult::ok) {
       ++freed;
       ++member.evictions;

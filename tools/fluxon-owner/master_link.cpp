@@ -46,6 +46,7 @@ kj::Promise<void> MasterLink::run() {
     joined_ = false;
     connection_ = nullptr;
     queue_.clear();  // the core sends what is unanswered again
+    early_.clear();  // and so does the master
     changed_();
     if (leaving_) return kj::READY_NOW;
     const int64_t pause = pauseMs_;
@@ -123,6 +124,7 @@ kj::Promise<void> MasterLink::registerNow(uint64_t term, uint64_t master, bool a
     } else {
       core_.reconnected(lease, sent);
     }
+    for (const rpc::MasterMessage& message : std::exchange(early_, {})) core_.message(message, bootTime());
     firstFulfiller_->fulfill();
     changed_();
   });
@@ -162,7 +164,11 @@ void MasterLink::flush() {
 }
 
 void MasterLink::received(capnp::List<schema::MasterMessage>::Reader messages) {
-  if (!joined_) return;
+  // Orders may come before the answer to the registration that they belong to.
+  if (!joined_) {
+    for (rpc::MasterMessage& message : rpc::decode(messages)) early_.push_back(std::move(message));
+    return;
+  }
   for (const rpc::MasterMessage& message : rpc::decode(messages)) core_.message(message, bootTime());
   changed_();
 }

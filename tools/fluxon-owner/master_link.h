@@ -73,6 +73,7 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   kj::Own<kj::PromiseFulfiller<void>> firstFulfiller_;
   kj::ForkedPromise<void> first_;
   std::vector<rpc::Request> queue_;
+  std::vector<rpc::MasterMessage> early_;  // came before the answer to the registration
   kj::Own<capnp::Response<schema::Session::SubmitResults>> answered_;
   bool flushing_ = false;
   bool joined_ = false;

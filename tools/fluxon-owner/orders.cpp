@@ -4,6 +4,11 @@
 #include "owner_core.h"
 
 namespace fluxon::owner {
+namespace {
+
+constexpr size_t kReclaimsKnown = 4096;  // orders come again right after a lost connection only
+
+}  // namespace
 
 void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
   switch (message.kind) {
@@ -38,6 +43,9 @@ void OwnerCore::reclaim(const rpc::MasterMessage& message) {
   for (const auto& [id, scan] : scans_) {
     if (scan.order == message.command) return;  // came twice: the first one answers
   }
+  // Answered already: the master counts the first answer, so a second one must not free anything.
+  if (!reclaims_.insert(message.command).second) return;
+  if (reclaims_.size() > kReclaimsKnown) reclaims_.erase(reclaims_.begin());
   Scan scan;
   scan.order = message.command;
   scan.results.assign(message.items.size(), rpc::ReclaimResult::gone);

@@ -16,7 +16,7 @@ constexpr size_t kBeatsUnanswered = 4;
 }  // namespace
 
 OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* segment, uint64_t segmentBytes, Host& host)
-    : settings_(std::move(settings)), directory_(directory), segment_(segment), host_(host), reserve_(segmentBytes / 32) {}
+    : settings_(std::move(settings)), directory_(directory), segment_(segment), segmentBytes_(segmentBytes), host_(host), reserve_(segmentBytes / 32) {}
 
 void OwnerCore::drop(Time now) {
   if (listening_) ++counters_.rejoins;
@@ -27,6 +27,7 @@ void OwnerCore::drop(Time now) {
   failPending();
   pending_.clear();
   beats_.clear();
+  reclaims_.clear();
   reserve_.forget();
   releases_.clear();
   dropped_.clear();
@@ -253,14 +254,15 @@ void OwnerCore::flush(Time now) {
     ask.count = want.count;
     request(std::move(ask), {}, shm::CommandKind{});
   }
-  if (!retired_.empty() && !retiredScanning_ && nextRetiredScan_ <= now) scanRetired(now);
+  if (retired_.empty() || retiredScanning_) return;
+  const auto waits = [](const auto& pending) { return pending.second.request.kind == rpc::RequestKind::putStart; };
+  if (std::any_of(pending_.begin(), pending_.end(), waits)) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
+  if (nextRetiredScan_ <= now) scanRetired(now);
 }
 
 void OwnerCore::scanRetired(Time now) {
   if (retired_.empty() || retiredScanning_) return;
-  bool waitingForSpace = false;
-  for (const auto& [id, pending] : pending_) waitingForSpace |= pending.request.kind == rpc::RequestKind::putStart;
-  nextRetiredScan_ = now + (waitingForSpace ? kRescanUrgent : kRescan);
+  nextRetiredScan_ = now + kRescan;
   Scan scan;
   for (const uint32_t slot : retired_) scan.refs.push_back(directory_.ref(slot));
   retiredScanning_ = true;

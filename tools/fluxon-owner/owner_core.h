@@ -202,6 +202,7 @@ class OwnerCore {
   Settings settings_;
   shm::DirectoryWriter& directory_;
   char* segment_;
+  uint64_t segmentBytes_;
   Host& host_;
   Reserve reserve_;
   std::map<OperationId, Pending> pending_;
@@ -212,6 +213,7 @@ class OwnerCore {
   std::unordered_map<uint64_t, Scan> scans_;
   std::vector<uint64_t> releases_;       // extents to be reported free
   std::vector<rpc::Version> dropped_;    // replicas given up on our own account
+  std::set<OperationId> reclaims_;       // orders of this term that have been begun
   std::map<OperationId, Time> beats_;    // heartbeats under way: when they were sent
   Duration lease_{0};
   uint64_t nextId_ = 1;

@@ -25,7 +25,7 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
       const Time until = beat->second + lease_;
       beats_.erase(beat);
       if (reply.code == Code::ok && until.ns > directory_.leaseUntilNs()) directory_.setLease(until.ns);
-      lapsed_ = !serving(now);
+      if (serving(now)) lapsed_ = false;
       return;
     }
     case Kind::putStart: return putStarted(pending, reply, now);
@@ -67,6 +67,16 @@ void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) 
     return close(asked.key, now);
   }
   const bool isInline = pending.command == shm::CommandKind::putInline;
+  const uint64_t size = extentBytes(asked.bytes);
+  if (size > segmentBytes_ || reply.offset > segmentBytes_ - size) {
+    ++counters_.putsFailed;
+    rpc::Request abort;
+    abort.kind = rpc::RequestKind::putAbort;
+    abort.put = asked.id;
+    request(std::move(abort), {}, shm::CommandKind::abort);
+    if (!pending.given) answerCode(pending.caller, Code::protocol, "the master granted an extent outside the segment");
+    return close(asked.key, now);
+  }
   const std::optional<uint32_t> slot = directory_.grant(asked.key, keyHash(asked.key), reply.offset, asked.bytes,
                                                         isInline ? 0 : pending.caller.client.value, asked.id);
   if (!slot) {
@@ -108,13 +118,14 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
     for (const uint32_t old : replaced) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
   }
   awaitReaders(replaced);
-  const bool current = controls_.at(key).bound <= reply.putId;
+  PutId& bound = controls_.at(key).bound;
+  const bool current = bound <= reply.putId;
+  // Replies may overtake each other: an older put of the key that is answered later must not bring back its value.
+  if (published && current) bound = reply.putId;
   if (published && current && serving(now)) {
     awaitReaders(retireOlder(slot, reply.putId));
     counters_.putBytes += directory_.payloadBytes(slot);
     directory_.commit(slot, reply.putId);
-    // Replies may overtake each other: an older put of the key that is answered later is not committed beside this one.
-    controls_.at(key).bound = reply.putId;
   } else {
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     if (published && current) code = Code::outcomeUnknown;  // our lease has run out: others may not wait for us any more
@@ -165,6 +176,9 @@ void OwnerCore::failPending() {
         break;
       default: answerCode(pending.caller, Code::unavailable, "the master does not answer"); break;
     }
+  }
+  for (auto& [key, control] : controls_) {
+    for (const Waiting& waiting : std::exchange(control.waiting, {})) answerCode(waiting.caller, Code::unavailable, "the master does not answer");
   }
 }
 

@@ -29,6 +29,7 @@ class Reserve {
     if (extentBytes > budget_ / 2) return std::nullopt;
     Class& c = classes_[extentBytes];
     c.used = now;
+    c.refused = false;
     if (c.ready.empty()) {
       ++c.shortages;
       return std::nullopt;
@@ -47,7 +48,7 @@ class Reserve {
   std::vector<Want> refill() {
     std::vector<Want> wants;
     for (auto& [size, c] : classes_) {
-      if (c.asked || c.ready.size() * 2 > c.level) continue;
+      if (c.asked || c.refused || c.ready.size() * 2 > c.level) continue;
       if (c.shortages > 0 && c.level < kMaxLevel) c.level *= 2;
       c.shortages = 0;
       const uint64_t room = budget_ > bytes_ + asked_ ? (budget_ - bytes_ - asked_) / size : 0;
@@ -62,6 +63,7 @@ class Reserve {
   void answered(uint64_t extentBytes, const std::vector<uint64_t>& offsets) {
     Class& c = classes_[extentBytes];
     asked_ -= c.asked * extentBytes;
+    c.refused = offsets.size() < c.asked;
     c.asked = 0;
     for (const uint64_t offset : offsets) give(extentBytes, offset);
   }
@@ -98,6 +100,7 @@ class Reserve {
     uint64_t level = 8;
     uint64_t asked = 0;
     uint64_t shortages = 0;
+    bool refused = false;  // the master had less than was asked for: not asked again before the next put of this size
     Time used{0};
   };
   std::map<uint64_t, Class> classes_;
