@@ -536,6 +536,7 @@ TEST_CASE("with few descriptors daemons serve, refuse what is too many, and serv
   CHECK(eventually([&] { return execute(ctl + "--timeout 1 metrics n0").status == 0; }, 8));
 }
 
+#ifndef FLUXON_SANITIZED  // a sanitizer needs descriptors of its own
 TEST_CASE("too few descriptors to start: one line and an exit status, no abort") {
   Place place;
   const std::string config = place.configure();
@@ -543,7 +544,9 @@ TEST_CASE("too few descriptors to start: one line and an exit status, no abort")
     for (const int limit : {4, 10, 12, 14}) {  // at some between, libuv aborts by itself
       CAPTURE(program);
       CAPTURE(limit);
-      const Ended ended = execute("ulimit -n " + std::to_string(limit) + "; exec timeout -k 1 1 " + kBin + program + " --config " + config);
+      // What this process has inherited counts too.
+      const Ended ended = execute("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n " + std::to_string(limit) + "; exec timeout -k 1 1 " +
+                                  kBin + program + " --config " + config);
       CAPTURE(ended.err);
       const bool started = ended.status == 124 || ended.status == 0;
       CHECK(ended.status >= 0);
@@ -553,6 +556,7 @@ TEST_CASE("too few descriptors to start: one line and an exit status, no abort")
     }
   }
 }
+#endif
 
 TEST_CASE("one client too many is told so, and there is room again when another ends") {
   Cluster cluster({.owner = "segment_size = \"16MiB\"\nmax_clients = 2\n"});

@@ -56,7 +56,8 @@ TEST_CASE("size: fractions are cut to whole bytes, without rounding") {
 }
 
 TEST_CASE("size: what is no size is refused with the accepted forms") {
-  for (const char* text : {"", "-1", "1x", "x", "GB", ".5GB", "1.", "1.GB", " 1", "1,5GB", "1e3", "0x10", "+1", "1 G B", "1GBB", "NaN"}) refusal(text);
+  for (const char* text : {"", "-1", "1x", "x", "GB", ".5GB", "1.", "1.GB", " 1", "1,5GB", "1e3", "0x10", "+1", "1 G B", "1GBB", "NaN"})
+    refusal(text);
   CHECK(contains(refusal("0", 512), "below the minimum of 512 B"));
   CHECK(contains(refusal("511.9", 512), "below the minimum"));
   CHECK(contains(refusal("9223372036854775808"), "too large"));
@@ -78,7 +79,8 @@ TEST_CASE("size: printed with at most one decimal") {
 
 TEST_CASE("names: path components of 1 to 32 harmless characters") {
   for (const char* good : {"a", "node-1", "A_b.c", "0", "01234567890123456789012345678901"}) CHECK(validName(good));
-  for (const char* bad : {"", ".", "..", ".a", "a/b", "../x", "a b", "a\n", "\xc3\xa4", "%00", "012345678901234567890123456789012"}) CHECK_FALSE(validName(bad));
+  for (const char* bad : {"", ".", "..", ".a", "a/b", "../x", "a b", "a\n", "\xc3\xa4", "%00", "012345678901234567890123456789012"})
+    CHECK_FALSE(validName(bad));
   CHECK_FALSE(validName(std::string("a\0b", 3)));
 }
 
@@ -219,14 +221,15 @@ TEST_CASE("config: unknown sections and keys outside of sections are refused") {
 }
 
 TEST_CASE("config: wrong types and values out of range are refused with line, value and what is accepted") {
-  for (const char* line : {"lease_ms = '10'", "lease_ms = 199", "lease_ms = 3600001", "lease_ms = 1.5", "lease_ms = true", "lease_ms = -1",
-                           "put_wait_ms = -1", "state_dir = 5", "http = '127.0.0.1'", "http = ':80'", "http = 'h:65536'", "http = 'h:x'", "http = 80"}) {
+  for (const char* line :
+       {"lease_ms = '10'", "lease_ms = 199", "lease_ms = 3600001", "lease_ms = 1.5", "lease_ms = true", "lease_ms = -1", "put_wait_ms = -1",
+        "state_dir = 5", "http = '127.0.0.1'", "http = ':80'", "http = 'h:65536'", "http = 'h:x'", "http = 80"}) {
     const std::string why = wrong("[master]\n" + std::string(line) + "\n");
     CHECK(contains(why, "f.toml:2: "));
     CHECK(contains(why, "(accepted: "));
   }
-  for (const char* line : {"segment_size = '1x'", "segment_size = 0", "segment_size = '1023KB'", "segment_size = -1", "node = '../x'", "node = ''",
-                           "max_keys = 15", "max_clients = 0", "populate = 1", "segment_size = 1.5"}) {
+  for (const char* line : {"segment_size = '1x'", "segment_size = 0", "segment_size = '1023KB'", "segment_size = -1", "node = '../x'",
+                           "node = ''", "max_keys = 15", "max_clients = 0", "populate = 1", "segment_size = 1.5"}) {
     CHECK(contains(wrong("[owner]\n" + std::string(line) + "\n"), "f.toml:2: "));
   }
   for (const char* line : {"nodes = 'a'", "nodes = ['a', 'a']", "nodes = ['a', 1]", "nodes = ['/']"}) {

@@ -117,7 +117,8 @@ class Sim final : master::Outbox {
 
   // What happened, to be sure that it did.
   struct Tally {
-    uint64_t reads = 0, published = 0, overwritten = 0, evicted = 0, busy = 0, invalidated = 0, fenced = 0, noSpace = 0, fromReserve = 0, rejoins = 0;
+    uint64_t reads = 0, published = 0, overwritten = 0, evicted = 0, busy = 0, invalidated = 0, fenced = 0, noSpace = 0, fromReserve = 0,
+             rejoins = 0;
   } tally;
 
   void run() {
@@ -177,7 +178,9 @@ class Sim final : master::Outbox {
     o.joined = false;
     o.late = pick(2) == 0;
     if (o.member) masterCore.disconnected(*o.member);
-    at(pick(6) == 0 && o.mayLose ? kLease + some(400'000) : some(20'000), [this, &o, c = o.connection] { if (o.connection == c) connect(o); });
+    at(pick(6) == 0 && o.mayLose ? kLease + some(400'000) : some(20'000), [this, &o, c = o.connection] {
+      if (o.connection == c) connect(o);
+    });
   }
   void connect(OwnerProcess& o) {
     const bool anew = !o.known || o.core.fenced();
@@ -185,7 +188,10 @@ class Sim final : master::Outbox {
     enroll(o, anew);
   }
   void enroll(OwnerProcess& o, bool anew) {
-    if (anew && o.core.scansRunning() > 0) return at(some(300), [this, &o, anew, c = o.connection] { if (o.connection == c) enroll(o, anew); });
+    if (anew && o.core.scansRunning() > 0)
+      return at(some(300), [this, &o, anew, c = o.connection] {
+        if (o.connection == c) enroll(o, anew);
+      });
     rpc::Registration r;
     r.node = o.name;
     r.hostId = "h";
@@ -505,11 +511,14 @@ TEST_CASE("cluster: readers see the latest completed put or nothing, and nothing
     sim.run();
     const Sim::Tally& t = sim.tally;
     all.reads += t.reads, all.published += t.published, all.overwritten += t.overwritten, all.evicted += t.evicted, all.busy += t.busy;
-    all.invalidated += t.invalidated, all.fenced += t.fenced, all.noSpace += t.noSpace, all.fromReserve += t.fromReserve, all.rejoins += t.rejoins;
+    all.invalidated += t.invalidated, all.fenced += t.fenced, all.noSpace += t.noSpace, all.fromReserve += t.fromReserve,
+        all.rejoins += t.rejoins;
   }
-  MESSAGE("reads ", all.reads, ", published ", all.published, ", overwritten ", all.overwritten, ", evicted ", all.evicted, ", busy ", all.busy,
-          ", invalidated ", all.invalidated, ", fenced ", all.fenced, ", no space ", all.noSpace, ", from reserve ", all.fromReserve, ", joins ", all.rejoins);
-  for (const uint64_t happened : {all.reads, all.published, all.overwritten, all.evicted, all.busy, all.invalidated, all.fenced, all.fromReserve}) {
+  MESSAGE("reads ", all.reads, ", published ", all.published, ", overwritten ", all.overwritten, ", evicted ", all.evicted, ", busy ",
+          all.busy, ", invalidated ", all.invalidated, ", fenced ", all.fenced, ", no space ", all.noSpace, ", from reserve ",
+          all.fromReserve, ", joins ", all.rejoins);
+  for (const uint64_t happened :
+       {all.reads, all.published, all.overwritten, all.evicted, all.busy, all.invalidated, all.fenced, all.fromReserve}) {
     CHECK((happened > 0 || count < 20));
   }
 }

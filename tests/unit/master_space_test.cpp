@@ -189,7 +189,8 @@ TEST_CASE("master space: a put that finds no space by its deadline is told the n
   CHECK_FALSE(a.answered(put));
   w.pass(milliseconds(1));
   CHECK(a.answer(put).code == Code::noSpace);
-  CHECK(a.answer(put).detail == "total 1 MiB and 100000 keys, free 0 B, largestFree 0 B, held 0 B, leased 1 MiB, reserved 0 B, 256 extents in use");
+  CHECK(a.answer(put).detail ==
+        "total 1 MiB and 100000 keys, free 0 B, largestFree 0 B, held 0 B, leased 1 MiB, reserved 0 B, 256 extents in use");
   CHECK(w.core.counters().noSpace == 1);
   CHECK(a.member->waiting.empty());
 }

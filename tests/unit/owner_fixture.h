@@ -117,7 +117,9 @@ struct Node {
     command.extra = std::move(value);
     return run(std::move(command));
   }
-  Caller get(std::string key, uint32_t flags = 0, uint64_t clientId = 1) { return run(shm::CommandKind::get, std::move(key), flags, clientId); }
+  Caller get(std::string key, uint32_t flags = 0, uint64_t clientId = 1) {
+    return run(shm::CommandKind::get, std::move(key), flags, clientId);
+  }
   std::optional<Answer> answered(Caller caller) const {
     std::optional<Answer> found;
     for (const HostStub::Given& given : host.answers) {

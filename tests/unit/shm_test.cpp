@@ -17,7 +17,9 @@ namespace fluxon::shm {
 namespace {
 
 struct Pages {
-  explicit Pages(size_t bytes) : size((bytes + 4095) / 4096 * 4096), data(static_cast<char*>(std::aligned_alloc(4096, size))) { std::memset(data, 0, size); }
+  explicit Pages(size_t bytes) : size((bytes + 4095) / 4096 * 4096), data(static_cast<char*>(std::aligned_alloc(4096, size))) {
+    std::memset(data, 0, size);
+  }
   ~Pages() { std::free(data); }
   Pages(const Pages&) = delete;
   size_t size;

@@ -16,7 +16,12 @@ constexpr size_t kBeatsUnanswered = 4;
 }  // namespace
 
 OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* segment, uint64_t segmentBytes, Host& host)
-    : settings_(std::move(settings)), directory_(directory), segment_(segment), segmentBytes_(segmentBytes), host_(host), reserve_(segmentBytes / 32) {}
+    : settings_(std::move(settings)),
+      directory_(directory),
+      segment_(segment),
+      segmentBytes_(segmentBytes),
+      host_(host),
+      reserve_(segmentBytes / 32) {}
 
 void OwnerCore::drop(Time now) {
   if (listening_) ++counters_.rejoins;

@@ -178,7 +178,8 @@ void OwnerCore::failPending() {
     }
   }
   for (auto& [key, control] : controls_) {
-    for (const Waiting& waiting : std::exchange(control.waiting, {})) answerCode(waiting.caller, Code::unavailable, "the master does not answer");
+    for (const Waiting& waiting : std::exchange(control.waiting, {}))
+      answerCode(waiting.caller, Code::unavailable, "the master does not answer");
   }
 }
 
