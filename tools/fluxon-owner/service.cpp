@@ -163,7 +163,8 @@ std::string Service::metrics() const {
   counter("fluxon_owner_reclaim_busy_total", "Victims that were being read and stayed.", c.reclaimBusy);
   counter("fluxon_owner_rejoins_total", "Times the content was dropped to join a term anew.", c.rejoins);
   counter("fluxon_owner_scans_total", "Scans of hazard words.", c.scans);
-  counter("fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.", c.directoryFull);
+  counter("fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.",
+          c.directoryFull);
   counter("fluxon_owner_requests_refused_total", "Reports that the master did not accept.", c.refused);
   const ClientTotals totals = clients_.totals();
 #define FLUXON_SHOW(name, text)                                                                           \
