@@ -1,6 +1,8 @@
 // Deaths, stops and restarts: any process at any moment, nothing wrong and nothing leaked.
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +34,23 @@ fluxon_code codeOf(const std::function<void()>& call) {
     return error.code();
   }
   return FLUXON_OK;
+}
+
+// Shuts the stream socket that `from` has to the process `to`. False: not permitted.
+bool breakConnection(pid_t from, pid_t to) {
+  const int process = static_cast<int>(::syscall(SYS_pidfd_open, from, 0));
+  bool broken = false;
+  for (int number = 3; process >= 0 && number < 64; ++number) {
+    const int fd = static_cast<int>(::syscall(SYS_pidfd_getfd, process, number, 0));
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    if (fd >= 0 && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid == to) {
+      broken |= ::shutdown(fd, SHUT_RDWR) == 0;
+    }
+    ::close(fd);
+  }
+  ::close(process);
+  return broken;
 }
 
 [[noreturn]] void dieNow() {
@@ -243,6 +262,29 @@ TEST_CASE("an owner stopped past its lease and continued serves nothing old") {
   }));
   CHECK(held->text() == "old");
   CHECK(cluster.metric("n0", "fluxon_owner_rejoins_total") >= 1);
+}
+
+TEST_CASE("an order that a stopped owner has not heard reaches it over a new connection") {
+  Cluster cluster({.nodes = {"n0", "n1"}});
+  auto zero = cluster.client("n0"), one = cluster.client("n1");
+  for (int round = 0; round < 5; ++round) {
+    zero.put("key", "old");
+    cluster.signal("n0", SIGSTOP);
+    std::thread overwrite([&] { CHECK(codeOf([&] { one.put("key", "new", {.timeoutMs = 8000}); }) == FLUXON_OK); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    // The owner finds the connection dead when it goes on, within its lease.
+    if (!breakConnection(cluster.pid("master"), cluster.pid("n0"))) {
+      MESSAGE("SKIPPED: this process may not take the master's descriptors");
+      cluster.signal("n0", SIGCONT);
+      overwrite.join();
+      return;
+    }
+    cluster.signal("n0", SIGCONT);
+    overwrite.join();
+    CHECK(one.get("key")->text() == "new");
+    CHECK(zero.get("key")->text() == "new");
+  }
+  CHECK(eventually([&] { return atRest(cluster, "n0") && atRest(cluster, "n1"); }));
 }
 
 TEST_CASE("after a fork the client is the parent's: the child is told so and cannot harm it") {
