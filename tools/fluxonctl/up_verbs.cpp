@@ -201,8 +201,12 @@ int down(const Options& options) {
   if (!shm::LockFile::held(lock)) {
     const std::string master = paths.value().masterDir() + "/lock";
     const bool others = shm::LockFile::held(master);
-    return say(false, "fluxonctl up does not run cluster " + options.cluster + ": nothing to stop" +
-                          (others ? " (its master is run by others: process " + std::to_string(shm::LockFile::holder(master)) + ")" : ""));
+    if (others) {
+      return fail({Code::unavailable, "fluxonctl up does not run cluster " + options.cluster + ", but process " +
+                                          std::to_string(shm::LockFile::holder(master)) +
+                                          " runs its master: stop the processes that fluxonctl status names with SIGTERM"});
+    }
+    return say(false, "fluxonctl up does not run cluster " + options.cluster + ": nothing to stop");
   }
   const long pid = shm::LockFile::holder(lock);
   if (pid <= 1) return fail({Code::corrupt, lock + " is locked and names no process"});

@@ -102,8 +102,10 @@ Error writeAll(int fd, std::span<const std::byte> bytes, const std::string& name
 Error replaceFile(const std::string& path, std::span<const std::byte> bytes) {
   struct stat info;
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && !S_ISREG(info.st_mode)) {
-    const shm::Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  // /dev/stdout and its like lead to files that are somebody's already: their place is kept.
+  const bool given = path.starts_with("/dev/") || path.starts_with("/proc/");
+  if (exists && (given || !S_ISREG(info.st_mode))) {
+    const shm::Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
     return file ? writeAll(file.get(), bytes, path) : systemError("open " + path, errno);
   }
   char real[PATH_MAX];
