@@ -49,7 +49,7 @@ class UnixStream final : public kj::AsyncIoStream {
   kj::Promise<size_t> readOn(kj::byte* to, size_t minBytes, size_t maxBytes, size_t done) {
     for (;;) {
       const size_t taken = std::min(maxBytes - done, end_ - begin_);
-      std::memcpy(to + done, buffer_.begin() + begin_, taken);
+      if (taken > 0) std::memcpy(to + done, buffer_.begin() + begin_, taken);
       begin_ += taken;
       done += taken;
       if (done >= minBytes) return done;

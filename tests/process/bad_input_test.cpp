@@ -501,6 +501,7 @@ TEST_CASE("a stale socket of a killed master does not hinder the next one") {
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_serving") == 1; }));
 }
 
+#ifndef FLUXON_SANITIZED  // a sanitizer needs descriptors of its own
 TEST_CASE("with few descriptors daemons serve, refuse what is too many, and serve again when there are fewer") {
   Place place;
   const Up up(place.configure(), "ulimit -n 40; ");  // soft and hard: nobody can raise it
@@ -536,7 +537,6 @@ TEST_CASE("with few descriptors daemons serve, refuse what is too many, and serv
   CHECK(eventually([&] { return execute(ctl + "--timeout 1 metrics n0").status == 0; }, 8));
 }
 
-#ifndef FLUXON_SANITIZED  // a sanitizer needs descriptors of its own
 TEST_CASE("too few descriptors to start: one line and an exit status, no abort") {
   Place place;
   const std::string config = place.configure();
