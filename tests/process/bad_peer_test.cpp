@@ -423,7 +423,7 @@ TEST_CASE("garbage in a client's own file: the owner lives, other clients' value
   CHECK(cluster.metric("n0", "fluxon_owner_rejoins_total") <= 1);
   CHECK(cluster.metric("master", "fluxon_master_owners_fenced_total") == 0);
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_clients") == 1 && cluster.metric("n0", "fluxon_owner_grants") == 0; }));
-  CHECK(descriptorsOf(cluster, "n0") <= descriptors);
+  CHECK(eventually([&] { return descriptorsOf(cluster, "n0") <= descriptors; }));
   CHECK(clientFiles(cluster) == 1);
 }
 

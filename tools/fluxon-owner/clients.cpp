@@ -21,6 +21,7 @@ namespace fluxon::owner {
 namespace {
 
 constexpr size_t kSlice = 128;  // commands between two looks at everything else
+constexpr int kMessagesATurn = 16;
 constexpr size_t kLargestTouchReport = 16384;
 
 void wake(shm::Half& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
@@ -207,7 +208,9 @@ kj::Promise<void> Clients::watch(ClientId id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return kj::READY_NOW;
   Client& client = found->second;
-  for (;;) {
+  for (int messages = 0;; ++messages) {
+    // A client that sends without pause waits, so that all others are served.
+    if (messages == kMessagesATurn) return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this, id] { return watch(id); });
     shm::AttachRequest request{};
     const ssize_t n = ::recv(client.socket.get(), &request, sizeof request, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
