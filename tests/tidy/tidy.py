@@ -27,6 +27,7 @@ HOMES = {
     'isa-l': ['tools/fluxon-master/state_file.cpp'],
     'xxhash.h': ['libfluxon/base/hash.h'],
     'systemd/': ['libfluxon/rpc/daemon.cpp'],
+    'openssl/': ['libfluxon/link/secret.cpp'],
     'kj/': ['libfluxon/rpc/.*', 'tools/.*'],
     'capnp/': ['libfluxon/rpc/.*', 'tools/.*'],
     'schema/': ['libfluxon/rpc/codec.h', 'tools/.*'],
