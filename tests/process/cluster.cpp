@@ -237,6 +237,15 @@ Ended execute(const std::string& command) {
   return ended;
 }
 
+fluxon_code codeOf(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const fluxon::Exception& error) {
+    return error.code();
+  }
+  return FLUXON_OK;
+}
+
 std::string valueOf(uint64_t seed, size_t bytes) {
   std::string value(bytes, '\0');
   uint64_t state = seed * 0x9E3779B97F4A7C15ull + bytes + 1;

@@ -82,6 +82,8 @@ struct Ended {
   std::string out, err;
 };
 Ended execute(const std::string& command);
+// What a call of the library ended with: the code of its exception, or FLUXON_OK.
+fluxon_code codeOf(const std::function<void()>& call);
 // Bytes that differ from key to key and round to round.
 std::string valueOf(uint64_t seed, size_t bytes);
 

@@ -17,15 +17,6 @@ using namespace fluxon::test;
 
 namespace {
 
-fluxon_code codeOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const fluxon::Exception& error) {
-    return error.code();
-  }
-  return FLUXON_OK;
-}
-
 std::string messageOf(const std::function<void()>& call) {
   try {
     call();

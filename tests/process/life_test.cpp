@@ -27,15 +27,6 @@ bool atRest(const Cluster& cluster, const std::string& node = "n0") {
          cluster.metric(node, "fluxon_owner_directory_slots", "retired") == 0 && cluster.metric(node, "fluxon_owner_ring_holds") == 0;
 }
 
-fluxon_code codeOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const fluxon::Exception& error) {
-    return error.code();
-  }
-  return FLUXON_OK;
-}
-
 // Shuts the stream socket that `from` has to the process `to`. False: not permitted.
 bool breakConnection(pid_t from, pid_t to) {
   const int process = static_cast<int>(::syscall(SYS_pidfd_open, from, 0));
