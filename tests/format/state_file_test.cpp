@@ -1,6 +1,8 @@
 // The master's state file: its text, and that nothing damaged is believed.
 #include <doctest/doctest.h>
 
+#include <cstdio>
+
 #include "state_file.h"
 
 namespace fluxon::master {
@@ -14,6 +16,18 @@ DurableState state() {
   s.leaseMs = 10000;
   s.members = {"a", "node-2"};
   return s;
+}
+
+// CRC-32C, bit by bit.
+std::string checksumLine(const std::string& text) {
+  uint32_t crc = ~0u;
+  for (const char c : text) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
+  }
+  char line[16];
+  std::snprintf(line, sizeof line, "crc %08x\n", ~crc);
+  return line;
 }
 
 TEST_CASE("state file: the text is exactly this") {
@@ -67,6 +81,20 @@ TEST_CASE("state file: every truncation is refused, and anything appended") {
   }
   CHECK_FALSE(parseState(good + "\n", "f").ok());
   CHECK_FALSE(parseState(good + good, "f").ok());
+}
+
+TEST_CASE("state file: one without its cluster, id, term or lease is incomplete, also when its checksum is right") {
+  const std::string good = formatState(state()), body = good.substr(0, good.rfind("crc "));
+  REQUIRE(parseState(body + checksumLine(body), "f"));
+  for (const std::string line : {"cluster prod\n", "cluster-id 00000000000000f3\n", "term 17\n", "lease-ms 10000\n"}) {
+    CAPTURE(line);
+    std::string cut = body;
+    cut.erase(cut.find("\n" + line) + 1, line.size());
+    const Result<DurableState> read = parseState(cut + checksumLine(cut), "f");
+    REQUIRE_FALSE(read.ok());
+    CHECK(read.error().code == Code::corrupt);
+    CHECK(read.error().detail.find("incomplete, no line '" + line.substr(0, line.find(' ')) + "'") != std::string::npos);
+  }
 }
 
 TEST_CASE("state file: without members, and before the first term, it is complete too") {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "shm/mapped_file.h"
 
@@ -46,6 +47,7 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
   if (text.substr(last) != "crc " + crcOf(text.substr(0, last)) + "\n") return damaged("checksum does not match");
   std::istringstream lines(text.substr(0, last));
   DurableState state;
+  bool hasTerm = false, hasLease = false;
   std::string line;
   if (!std::getline(lines, line) || line != "fluxon-state 1") return damaged("unknown format");
   while (std::getline(lines, line)) {
@@ -56,14 +58,19 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
     } else if (key == "cluster-id" && !value.empty()) {
       state.clusterId = value;
     } else if (key == "term" && number(value, state.term.value) && state.term.value <= PutId::kMaxTerm) {
+      hasTerm = true;
     } else if (key == "lease-ms" && number(value, state.leaseMs)) {
+      hasLease = true;
     } else if (key == "member" && validName(value)) {
       state.members.insert(value);
     } else {
       return damaged("line '" + line + "'");
     }
   }
-  if (state.cluster.empty() || state.clusterId.empty()) return damaged("incomplete");
+  for (const auto& [name, given] : {std::pair{"cluster", !state.cluster.empty()}, std::pair{"cluster-id", !state.clusterId.empty()},
+                                     std::pair{"term", hasTerm}, std::pair{"lease-ms", hasLease}}) {
+    if (!given) return damaged(std::string("incomplete, no line '") + name + "'");
+  }
   return state;
 }
 
