@@ -207,6 +207,76 @@ TEST_CASE("a file that cannot be read or written is an error, and neither key no
   CHECK(ctl(cluster, "exists large").status == 1);
 }
 
+TEST_CASE("input without an end is refused once it is larger than the segment, and not read on") {
+  Cluster cluster;
+  const std::string why = "fluxonctl: value too large: stdin has more than 64 MiB (the segment of node n0)\n";
+  const Ended pipe = ctl(cluster, "put large -", "{ head -c 300000000 /dev/zero; echo head $? >&2; } | ");
+  CHECK(pipe.status == 65);
+  REQUIRE_MESSAGE(has(pipe.err, "head 141\n"), pipe.err);  // SIGPIPE: nobody has read it all
+  CHECK_MESSAGE(has(pipe.err, why), pipe.err);
+  const Ended device = ctl(cluster, "put large /dev/zero");
+  CHECK(device.status == 65);
+  CHECK(device.err == "fluxonctl: value too large: /dev/zero has more than 64 MiB (the segment of node n0)\n");
+  CHECK(ctl(cluster, "exists large").status == 1);
+}
+
+TEST_CASE("read prints its titles once, however many keys it gets, and a row as soon as it has one") {
+  Cluster cluster;
+  for (const char* key : {"a", "b", "c"}) ctl(cluster, "put "s + key, "printf 123 | ");
+  const Ended table = ctl(cluster, "read", "printf 'a\\nb\\nnone\\nc\\n' | ");
+  CHECK(table.status == 1);
+  CHECK_MESSAGE(std::regex_match(table.out, std::regex("KEY +BYTES +SOURCE +NS\n(?:[abc] +3 +local +[0-9]+\n){3}")), table.out);
+  CHECK(table.err == "fluxonctl: no such key: none\n");
+  const std::string keys = cluster.folder() + "/keys", rows = cluster.folder() + "/rows";
+  const Ended live = execute("mkfifo " + keys + "; " + kCtl + " --config " + cluster.config() + " read < " + keys + " > " + rows +
+                             " & exec 3> " + keys + "; echo a >&3; for i in $(seq 1000); do grep -q ^a " + rows +
+                             " && break; sleep 0.01; done; grep -c ^a " + rows + "; exec 3>&-; wait");
+  CHECK_MESSAGE(live.out == "1\n", live.err);
+}
+
+TEST_CASE("a key as a listing prints it is a word that the shell reads as the key") {
+  Cluster cluster;
+  const std::string all = "AZaz09_@%+=:,./-";
+  std::vector<std::string> keys = {all,     "~",   "a b",         "it's",   "$HOME",  "`id`",         "*",        "?",          "[a]",
+                                   "a;b",   "a&b", "a|b",         "<a>",    "(a)",    "{a,b}",        "#a",       "!a",         "a\\b",
+                                   "\"a\"", "a\t", "new\nline",   "\x01" "1", "\xff" "7", "\xc3\xa9", "\xc3\xa9'\\"};
+  {
+    auto client = cluster.client();
+    for (const std::string& key : keys) client.put(key, "x");
+  }
+  std::sort(keys.begin(), keys.end());
+  for (const char* verb : {"list", "routes"}) {
+    std::istringstream lines(ctl(cluster, verb).out);
+    std::string line;
+    std::getline(lines, line);
+    const size_t column = line.find("KEY");
+    for (const std::string& key : keys) {
+      REQUIRE(std::getline(lines, line));
+      const std::string word = line.substr(column);
+      CAPTURE(word);
+      const Ended said = execute("cd /bin; bash -c " + shellQuoted("printf %s " + word));
+      CHECK(said.out == key);
+      CHECK((word == key) == (key == all));
+    }
+  }
+  CHECK(has(ctl(cluster, "get 'no ne'").err, "no such key: 'no ne'\n"));
+}
+
+TEST_CASE("a list with nothing in it says so on stderr, prints nothing and ends with 0") {
+  Cluster cluster;
+  for (const auto& [verb, what] : {std::pair{"rings", "no clients"}, {"pins", "no holders"}, {"routes", "no keys"}, {"list", "no keys"},
+                                   {"list none/", "no keys"}}) {
+    CAPTURE(verb);
+    for (const char* format : {"", "--json "}) {
+      CAPTURE(format);
+      const Ended ended = ctl(cluster, format + std::string(verb));
+      CHECK(ended.status == 0);
+      CHECK(ended.out.empty());
+      CHECK(ended.err == "fluxonctl: "s + what + "\n");
+    }
+  }
+}
+
 TEST_CASE("get, delete, exists, stat and count answer with their exit status") {
   Cluster cluster;
   const Ended miss = ctl(cluster, "get nothing");
@@ -409,6 +479,10 @@ TEST_CASE("what is no verb, option or number: 64, one line, nothing done") {
                                       "config nonsense",
                                       "metrics a b",
                                       "get --local a",
+                                      "get a -o ''",
+                                      "get a --output=",
+                                      "put a ''",
+                                      "read -o ''",
                                       "--cluster other config show",
                                       "up --log-dir /tmp",
                                       "status status"}) {

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "base/size.h"
 #include "shm/paths.h"
 #include "shm_files.h"
 #include "value_io.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr uint64_t kInline = 4096;   // values up to here travel with the command
 constexpr uint64_t kPage = 1000;     // keys of a listing at a time
+constexpr uint64_t kUnknownSegment = kGiB;  // of stdin that is read to a node whose segment cannot be asked
 
 Error asError(const Exception& exception) {
   // what() begins with the sentence of the code, which message() puts there again.
@@ -25,8 +27,13 @@ Error asError(const Exception& exception) {
   return {code, what.starts_with(start) ? what.substr(start.size()) : what == sentence(code) ? "" : what};
 }
 
+struct Connection {
+  Client client;
+  std::string node;
+};
+
 // To --node, else to the first node of this host whose owner runs.
-Result<Client> connect(const Options& options) {
+Result<Connection> connect(const Options& options) {
   const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
   if (!paths) return paths.error();
   Error error{Code::unavailable, "no owner of cluster " + options.cluster + " runs on this host"};
@@ -34,8 +41,9 @@ Result<Client> connect(const Options& options) {
   if (!nodes) return nodes.error();
   for (const std::string& node : nodes.value()) {
     try {
-      return Client(ConnectOptions{.cluster = options.cluster, .node = node, .shmRoot = paths.value().root, .name = "fluxonctl",
-                                   .timeoutMs = options.callTimeoutMs()});
+      return Connection{Client(ConnectOptions{.cluster = options.cluster, .node = node, .shmRoot = paths.value().root,
+                                              .name = "fluxonctl", .timeoutMs = options.callTimeoutMs()}),
+                        node};
     } catch (const Exception& exception) {
       error = asError(exception);
       if (error.code != Code::unavailable) return error;
@@ -53,7 +61,17 @@ std::vector<Cell> keyAnd(const std::string& key, std::initializer_list<Cell> cel
   return row;
 }
 
-int put(Client& client, const Options& options, const Input& input) {
+// A value whose length nobody knows: at most what the segment of the node can hold.
+Result<std::string> readValue(const Input& input, const Options& options, const std::string& node) {
+  const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
+  if (!paths) return paths.error();
+  const Result<DirectoryFile> directory = DirectoryFile::open(paths.value(), node);
+  if (directory) return input.readAll(directory.value().segmentBytes(), "the segment of node " + node);
+  return input.readAll(kUnknownSegment, "the segment of node " + node + " cannot be seen; a regular file may be larger");
+}
+
+int put(Connection& connection, const Options& options, const Input& input) {
+  Client& client = connection.client;
   const std::string& key = options.keys.front();
   const PutOptions how{options.rejectIfExists ? OnExisting::reject : OnExisting::replace,
                        options.rejectIfInFlight ? OnInFlight::reject : OnInFlight::allow, options.lease, options.callTimeoutMs()};
@@ -66,7 +84,7 @@ int put(Client& client, const Options& options, const Input& input) {
       result = std::move(*grant).commit(options.callTimeoutMs());
     }
   } else {
-    const Result<std::string> value = input.readAll();
+    const Result<std::string> value = readValue(input, options, connection.node);
     if (!value) return fail(value.error());
     bytes = value.value().size();
     result = client.put(key, std::string_view(value.value()), how);
@@ -115,6 +133,7 @@ std::string fileName(const std::string& key) {
 // One client for all keys: after the first it is attached, and local hits cost what the library's do.
 int read(Client& client, const Options& options) {
   int status = 0;
+  Rows rows(options.format);
   for (std::string key; std::getline(std::cin, key);) {
     const Time begun = bootTime();
     const std::optional<Holder> holder = client.get(key, options.callTimeoutMs());
@@ -127,8 +146,8 @@ int read(Client& client, const Options& options) {
       if (const Error error = replaceFile(options.file + "/" + fileName(key), holder->bytes()); !error.ok()) return fail(error);
     }
     const bool isLocal = holder->source() == Source::local;
-    Rows(options.format)
-        .add(keyAnd(key, {number("bytes", holder->size()), text("source", isLocal ? "local" : "neighbour"), number("ns", ns)}));
+    rows.add(keyAnd(key, {number("bytes", holder->size()), text("source", isLocal ? "local" : "neighbour"), number("ns", ns)}));
+    rows.flush();
     if (const int failed = finishOutput(0); failed != 0) return failed;
   }
   return status;
@@ -187,6 +206,7 @@ int list(Client& client, const Options& options) {
     if (got < wanted) break;
     left -= got;
   }
+  if (rows.empty()) complain("no keys");
   return 0;
 }
 
@@ -199,10 +219,11 @@ int one(const Options& options, const char* name, uint64_t value) {
   return 0;
 }
 
-int run(Client& client, const Options& options, const Input& input) {
+int run(Connection& connection, const Options& options, const Input& input) {
+  Client& client = connection.client;
   const uint32_t timeout = options.callTimeoutMs();
   switch (options.verb) {
-    case Verb::put: return put(client, options, input);
+    case Verb::put: return put(connection, options, input);
     case Verb::get: return get(client, options);
     case Verb::read: return read(client, options);
     case Verb::remove: return remove(client, options);
@@ -223,10 +244,10 @@ int run(Client& client, const Options& options, const Input& input) {
 int cacheVerb(const Options& options) {
   Result<Input> input = options.verb == Verb::put ? Input::open(options.file) : Result<Input>(Input());
   if (!input) return fail(input.error());
-  Result<Client> client = connect(options);
-  if (!client) return fail(client.error());
+  Result<Connection> connection = connect(options);
+  if (!connection) return fail(connection.error());
   try {
-    return run(client.value(), options, input.value());
+    return run(connection.value(), options, input.value());
   } catch (const Exception& exception) {
     Error error = asError(exception);
     if (error.code == Code::noLease && error.detail.empty()) error.detail = std::to_string(options.lease);

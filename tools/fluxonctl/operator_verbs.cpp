@@ -107,6 +107,7 @@ int routes(MasterClient& master, const Options& options) {
     after = page.value().back().key;
     left -= wanted;
   }
+  if (rows.empty()) complain("no keys");
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <tuple>
@@ -63,6 +64,13 @@ class Verbs {
     addSupervisorVerbs();
   }
 
+  // An empty variable of a script is no name of a file, and no wish for stdout either. (CLI11 checks no empty value itself.)
+  Error refuseEmptyFile() const {
+    const bool given = std::any_of(files_.begin(), files_.end(), [](const CLI::Option* each) { return each->count() > 0; });
+    if (!given || !options_.file.empty()) return {};
+    return {Code::invalidArgument, "file '' (accepted: the name of a file, or - for stdin and stdout)"};
+  }
+
  private:
   CLI::App* verb(CLI::App& parent, const char* name, const char* text, Verb value) {
     CLI::App* sub = parent.add_subcommand(name, text);
@@ -71,6 +79,7 @@ class Verbs {
     return sub;
   }
   void key(CLI::App* sub) { sub->add_option("KEY", options_.keys, "the key")->required()->expected(1)->allow_extra_args(false); }
+  void file(CLI::App* sub, const char* name, const char* text) { files_.push_back(sub->add_option(name, options_.file, text)); }
   void prefix(CLI::App* sub) { sub->add_option("PREFIX", options_.prefix, "only keys that begin with it"); }
   void paging(CLI::App* sub) {
     prefix(sub);
@@ -81,16 +90,16 @@ class Verbs {
   void addCacheVerbs() {
     CLI::App* put = verb(app_, "put", "store a value", Verb::put);
     key(put);
-    put->add_option("FILE", options_.file, "the value; - or none: stdin");
+    file(put, "FILE", "the value; - or none: stdin");
     put->add_flag("--reject-if-exists", options_.rejectIfExists, "fail (73) when the key has a value");
     put->add_flag("--reject-if-in-flight", options_.rejectIfInFlight, "fail (75) when another put of the key is in flight");
     put->add_option("--lease", options_.lease, "keep the value while this key lease lives")->check(refuseNoNumber);
     CLI::App* get = verb(app_, "get", "print a value", Verb::get);
     key(get);
-    get->add_option("-o,--output", options_.file, "write to this file, which is replaced at once when all is there");
+    file(get, "-o,--output", "write to this file, which is replaced at once when all is there");
     CLI::App* read =
         verb(app_, "read", "get the keys that stdin names, one a line, through one client; a row each as it comes", Verb::read);
-    read->add_option("-o,--output", options_.file, "folder that takes the values, one file a key (bytes but A-Za-z0-9_.- as %XX)");
+    file(read, "-o,--output", "folder that takes the values, one file a key (bytes but A-Za-z0-9_.- as %XX)");
     verb(app_, "delete", "delete keys", Verb::remove)->add_option("KEY", options_.keys, "keys")->required();
     CLI::App* stat = verb(app_, "stat", "version, size and replicas of a key", Verb::stat);
     key(stat);
@@ -133,6 +142,7 @@ class Verbs {
   CLI::App& app_;
   Options& options_;
   Raw& raw_;
+  std::vector<const CLI::Option*> files_;  // those of options_.file
 };
 
 // What CLI11 cannot check.
@@ -220,11 +230,13 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
     status = fail(Code::invalidArgument, explain(app, error));
     return std::nullopt;
   }
-  if (const Error error = check(options, raw); !error.ok()) {
+  Error error = verbs.refuseEmptyFile();
+  if (error.ok()) error = check(options, raw);
+  if (!error.ok()) {
     status = fail(error);
     return std::nullopt;
   }
-  if (const Error error = loadConfig(options); !error.ok()) {
+  if (error = loadConfig(options); !error.ok()) {
     status = fail(error);
     return std::nullopt;
   }

@@ -44,10 +44,11 @@ std::string decimal(uint64_t value) { return std::to_string(value); }
 void startOutput() { std::setlocale(LC_CTYPE, "C.UTF-8"); }
 
 std::string quoted(const std::string& text) {
-  const bool plain = !text.empty() && lookAt(text).printable && text.find_first_of(" \"'\\$`") == std::string::npos;
-  if (plain) return text;
-  std::string out = "$'";
+  static constexpr const char* kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   const bool valid = lookAt(text).printable;
+  if (valid && text.find('\'') == std::string::npos) return "'" + text + "'";
+  std::string out = "$'";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '\'' || c == '\\') {
@@ -113,6 +114,7 @@ std::string jsonObject(const std::vector<Cell>& cells) {
 }
 
 void Rows::add(const std::vector<Cell>& cells) {
+  empty_ = false;
   if (format_ == Format::json) {
     emit(jsonObject(cells) + "\n");
     return;

@@ -1,8 +1,8 @@
 // What fluxonctl prints. The rows of one answer are described once: for people they become an aligned table, with --json one JSON
 // object a line. Field names are stable; a column's title is its field's name in capitals.
 //
-// Keys are bytes. For people a key that holds anything but printable characters is quoted as the shell reads it ($'a\n'). In JSON a
-// key that is not UTF-8 comes twice: "key" by jsonString(), for reading, and "key_base64", exact.
+// Keys are bytes. For people a key is a word of the shell, quoted if it has anything but A-Za-z0-9_@%+=:,./- ('a b', $'a\n'). In JSON
+// a key that is not UTF-8 comes twice: "key" by jsonString(), for reading, and "key_base64", exact.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ enum class Format { table, json };
 // Lets the printable characters of UTF-8 pass in tables. Once, before any output.
 void startOutput();
 
+// `text` as one word of the shell: as it is, 'a b', or $'a\n' where single quotes cannot show it.
 std::string quoted(const std::string& text);
 std::string base64(const char* data, size_t bytes);
 
@@ -53,6 +54,8 @@ class Rows {
   void add(const std::vector<Cell>& cells);
   // Prints what has been added, so that long answers come page by page; columns never get narrower.
   void flush();
+  // Nothing has been added.
+  bool empty() const { return empty_; }
 
  private:
   struct Column {
@@ -64,7 +67,7 @@ class Rows {
 
   Format format_;
   std::vector<Column> columns_;
-  bool titled_ = false;
+  bool titled_ = false, empty_ = true;
   std::vector<std::vector<std::string>> pending_;
 };
 

@@ -87,6 +87,7 @@ Result<DirectoryFile> DirectoryFile::open(const shm::Paths& paths, const std::st
   result.keys_ = std::move(keysFile->file);
   result.slotsOffset_ = directory->slotsOffset;
   result.keysBytes_ = directory->keysBytes;
+  result.segmentBytes_ = view.value().segmentBytes;
   result.slotCount_ = view.value().slotCount;
   result.incarnation_ = Incarnation(directory->file.incarnation);
   result.leaseUntilNs_ = static_cast<int64_t>(directory->leaseUntilNs.load());

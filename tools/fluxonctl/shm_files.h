@@ -40,6 +40,7 @@ class DirectoryFile {
   uint32_t slotCount() const { return slotCount_; }
   Incarnation incarnation() const { return incarnation_; }
   int64_t leaseUntilNs() const { return leaseUntilNs_; }
+  uint64_t segmentBytes() const { return segmentBytes_; }  // capacity for values
 
   struct Entry {
     SlotCopy slot;
@@ -65,7 +66,7 @@ class DirectoryFile {
   Error read(uint32_t first, std::vector<SlotCopy>& slots) const;
 
   shm::Descriptor directory_, keys_;
-  uint64_t slotsOffset_ = 0, keysBytes_ = 0;
+  uint64_t slotsOffset_ = 0, keysBytes_ = 0, segmentBytes_ = 0;
   uint32_t slotCount_ = 0;
   Incarnation incarnation_;
   int64_t leaseUntilNs_ = 0;

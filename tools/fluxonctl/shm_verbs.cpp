@@ -98,6 +98,7 @@ int pins(const shm::Paths& paths, const std::vector<std::string>& nodes, Format 
     });
   }
   rows.flush();
+  if (rows.empty() && tally.status() == 0) complain("no holders");
   return tally.status();
 }
 
@@ -147,6 +148,7 @@ int rings(const shm::Paths& paths, const std::vector<std::string>& nodes, Format
     });
   }
   rows.flush();
+  if (rows.empty() && tally.status() == 0) complain("no clients");
   return tally.status();
 }
 

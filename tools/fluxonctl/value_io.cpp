@@ -72,10 +72,11 @@ Error Input::fill(std::span<std::byte> place) const {
   return {};
 }
 
-Result<std::string> Input::readAll() const {
+Result<std::string> Input::readAll(uint64_t mostBytes, const std::string& what) const {
   std::string bytes;
   for (size_t used = 0;;) {
-    if (bytes.size() - used < 64 * kKiB) bytes.resize(std::max<size_t>(256 * kKiB, bytes.size() * 2));
+    if (used > mostBytes) return Error{Code::tooLarge, name_ + " has more than " + formatSize(mostBytes) + " (" + what + ")"};
+    if (bytes.size() - used < 64 * kKiB) bytes.resize(std::max<size_t>(256 * kKiB, std::min(bytes.size() * 2, mostBytes + 128 * kKiB)));
     const ssize_t n = ::read(file_.get(), bytes.data() + used, bytes.size() - used);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return systemError("read " + name_, errno);

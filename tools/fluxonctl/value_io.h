@@ -36,7 +36,8 @@ class Input {
   uint64_t size() const { return size_; }
   // Exactly place.size() bytes; a file that has shrunk is an error.
   Error fill(std::span<std::byte> place) const;
-  Result<std::string> readAll() const;
+  // All that is left of it; `tooLarge` once that is more than `mostBytes`, which `what` explains ("node n0 has 64 MiB").
+  Result<std::string> readAll(uint64_t mostBytes, const std::string& what) const;
 
  private:
   shm::Descriptor file_;
