@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "cache_verbs.h"
+#include "doctor.h"
 #include "operator_verbs.h"
 #include "options.h"
 #include "shm_verbs.h"
@@ -58,6 +59,7 @@ int dispatch(const Options& options) {
     case Verb::statLocal: return shmVerb(options);
     case Verb::configCheck: return configCheck(options);
     case Verb::configShow: return configShow(options);
+    case Verb::doctor: return doctor(options);
     case Verb::up: return up(options);
     case Verb::down: return down(options);
     default: return cacheVerb(options);

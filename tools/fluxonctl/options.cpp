@@ -133,6 +133,7 @@ class Verbs {
     config->require_subcommand(1)->fallthrough();
     verb(*config, "check", "check a configuration file", Verb::configCheck)->add_option("FILE", options_.file, "the file")->required();
     verb(*config, "show", "the configuration in force, all keys", Verb::configShow);
+    verb(app_, "doctor", "is this host fit for Fluxon, and what is to be done", Verb::doctor);
     CLI::App* up = verb(app_, "up", "run a cluster on this host: a master and the owners of [up] nodes", Verb::up);
     up->add_flag("--detach", options_.detach, "go to the background once everything is ready");
     up->add_option("--log-dir", options_.logDir, "with --detach: folder of the logs (default: STATE_DIR/log)");
@@ -210,7 +211,7 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
       ->envname("FLUXON_CONFIG");
   app.add_option("--cluster", options.cluster, "name of the cluster (default: the configuration's)");
   app.add_option("--node", options.node,
-                 "name of the node (default: the first that runs on this host; pins, rings, stat --local, up: all)");
+                 "name of the node (default: the first that runs on this host; pins, rings, stat --local, up, doctor: all)");
   app.add_option("--timeout", raw.timeout, "seconds that a call may take (default: 10); of up: until all is ready (no limit); of down: 8");
   app.add_flag("--json", raw.json, "print one JSON object a line");
   app.footer(

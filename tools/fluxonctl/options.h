@@ -15,7 +15,7 @@ enum class Verb {
   put, get, read, remove, stat, exists, list, count, leaseGrant, leaseKeepAlive, leaseRevoke,  // through the library
   status, members, routes, metrics,                                                     // through the master's Operator
   pins, rings, statLocal,                                                               // from files in /dev/shm alone
-  configCheck, configShow, up, down,
+  configCheck, configShow, doctor, up, down,
 };
 
 struct Options {

@@ -1,0 +1,192 @@
+// fluxonctl doctor against this host: a sound one, leftovers, a segment that does not fit, ports, a cluster that limps.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cluster.h"
+
+using namespace fluxon::test;
+namespace fs = std::filesystem;
+using namespace std::string_literals;
+
+namespace {
+
+const std::string kCtl = FLUXON_BIN "/fluxonctl";
+
+Ended doctor(const std::string& config, const std::string& options = "") {
+  return execute(kCtl + " --config " + config + " " + options + " doctor");
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Lines of one check.
+std::string linesOf(const Ended& ended, const std::string& check) {
+  std::istringstream lines(ended.out);
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string verdict, name;
+    words >> verdict >> name;
+    if (name == check) found += line + "\n";
+  }
+  return found;
+}
+
+// A listening socket on a port of its own.
+struct ListeningPort {
+  int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  uint16_t port = 0;
+  ListeningPort() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0);
+    REQUIRE(::listen(fd, 1) == 0);
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    port = ntohs(address.sin_port);
+  }
+  ~ListeningPort() { close(); }
+  void close() {
+    if (fd >= 0) ::close(std::exchange(fd, -1));
+  }
+  std::string http() const { return "http = \"127.0.0.1:" + std::to_string(port) + "\"\n"; }
+};
+
+}  // namespace
+
+TEST_CASE("doctor: every check says something, in text and in JSON; a host where nothing runs is fit") {
+  const Place place;
+  const std::string config = place.configure();
+  const Ended ended = doctor(config);
+  CHECK_MESSAGE(ended.status == 0, ended.out);
+  CHECK(ended.err.empty());
+  std::istringstream lines(ended.out);
+  for (std::string line; std::getline(lines, line);) CHECK_MESSAGE((line.starts_with("ok    ") || line.starts_with("warn  ")), line);
+  const Ended json = doctor(config, "--json");
+  CHECK(json.status == 0);
+  for (const std::string check : {"kernel", "shm", "memory", "swap", "hugepages", "memlock", "nofile", "io_uring", "ssd", "clocks", "rails",
+                                  "ports", "leftovers", "cluster"}) {
+    CAPTURE(check);
+    CHECK(std::count(ended.out.begin(), ended.out.end(), '\n') == std::count(json.out.begin(), json.out.end(), '\n'));
+    CHECK_FALSE(linesOf(ended, check).empty());
+    CHECK(has(json.out, "\"check\":\"" + check + "\",\"found\":\""));
+  }
+  const std::string check = "import json,sys\nfor l in sys.stdin: o=json.loads(l); "
+                            "assert list(o)==[\"verdict\",\"check\",\"found\",\"todo\"]";
+  CHECK(execute(kCtl + " --json --config " + config + " doctor | /usr/bin/python3 -c '" + check + "'").status == 0);
+  CHECK_FALSE(fs::exists(place.root()));  // looking changes nothing
+}
+
+TEST_CASE("doctor: limits of the process are judged") {
+  const Place place;
+  const std::string config = place.configure("max_clients = 1000\n");
+  const Ended few = execute("ulimit -n 100; " + kCtl + " --config " + config + " doctor");
+  const std::string found = "warn  nofile     limit 100; max_clients 1000 needs 2064: there is room for 18 clients";
+  CHECK_MESSAGE(has(linesOf(few, "nofile"), found), few.out);
+  CHECK(few.status == 0);
+  const Ended none = execute("ulimit -n 40; " + kCtl + " --config " + config + " doctor");
+  CHECK(none.status == 69);
+  CHECK(has(linesOf(none, "nofile"), "fail  nofile "));
+  CHECK(none.err == "fluxonctl: 1 check has failed\n");
+  CHECK(has(linesOf(execute("ulimit -l 64; " + kCtl + " --config " + config + " doctor"), "memlock"), "limit 64 KiB"));
+}
+
+TEST_CASE("doctor: a segment larger than /dev/shm, and one for each of too many nodes, fails with what to do") {
+  struct statvfs shm;
+  REQUIRE(::statvfs("/dev/shm", &shm) == 0);
+  const uint64_t total = shm.f_blocks * shm.f_frsize;
+  const Place place;
+  const std::string config = place.configure("segment_size = " + std::to_string(total) + "\n");
+  const Ended ended = doctor(config);
+  CHECK(ended.status == 69);
+  CHECK_MESSAGE(has(linesOf(ended, "shm"), "fail  shm "), ended.out);
+  CHECK(has(linesOf(ended, "shm"), "[a smaller segment_size in [owner], or mount -o remount,size="));
+  const std::string half = place.configure("segment_size = " + std::to_string(total / 2 + total / 4) + "\n");
+  std::ofstream(half, std::ios::app) << "[up]\nnodes = [\"n0\", \"n1\"]\n";
+  CHECK(has(linesOf(doctor(half), "shm"), "2 nodes need"));
+  CHECK(has(linesOf(doctor(half), "shm"), "fail  shm "));
+}
+
+TEST_CASE("doctor: a root that cannot be made, or is no folder, fails") {
+  const Place place;
+  CHECK(has(linesOf(doctor(place.configure("", "", place.folder() + "/no/root")), "shm"), "fail  shm "));
+  std::ofstream(place.folder() + "/file") << "x";
+  CHECK(has(linesOf(doctor(place.configure("", "", place.folder() + "/file")), "shm"), "is not a folder"));
+  const Ended missing = doctor(place.configure("", "", place.folder() + "/no/root"));
+  CHECK(missing.status == 69);
+  CHECK_MESSAGE(has(linesOf(missing, "shm"), "/no: No such file or directory"), missing.out);
+}
+
+TEST_CASE("doctor: what a killed owner leaves is found with its size, and gone when the node has started again") {
+  Cluster cluster;
+  CHECK(has(linesOf(doctor(cluster.config(), "--node n0"), "leftovers"), "ok    leftovers  none"));
+  CHECK(has(linesOf(doctor(cluster.config(), "--node n0"), "shm"), " already theirs; 1 node needs "));
+  CHECK_FALSE(has(linesOf(doctor(cluster.config(), "--node n1"), "shm"), "already theirs"));
+  cluster.kill("n0");
+  const Ended left = doctor(cluster.config(), "--node n0");
+  CHECK(left.status == 0);
+  CHECK_MESSAGE(has(linesOf(left, "leftovers"), "warn  leftovers  " + cluster.root() + "/t/n0 holds "), left.out);
+  CHECK(has(linesOf(left, "leftovers"), "[start node n0, which frees it, or rm -r " + cluster.root() + "/t/n0]"));
+  CHECK(has(linesOf(doctor(cluster.config(), "--node n1"), "leftovers"), "[rm -r " + cluster.root() + "/t/n0]"));
+  cluster.start("n0");
+  CHECK(has(linesOf(doctor(cluster.config(), "--node n0"), "leftovers"), "ok    leftovers  none"));
+}
+
+TEST_CASE("doctor: a folder of another user in the way fails") {
+  if (::geteuid() != 0) {
+    MESSAGE("SKIPPED: only root can give a folder away");
+    return;
+  }
+  const Place place;
+  const std::string config = place.configure(), folder = place.root() + "/t/n0";
+  fs::create_directories(folder);
+  REQUIRE(::chown(folder.c_str(), 12345, 12345) == 0);
+  const Ended ended = doctor(config);
+  CHECK(ended.status == 69);
+  CHECK_MESSAGE(has(linesOf(ended, "leftovers"), "fail  leftovers  " + folder + " belongs to user 12345"), ended.out);
+}
+
+TEST_CASE("doctor: a fixed port is free, another's, or its own process's") {
+  ListeningPort port;
+  const Place place;
+  const std::string config = place.configure("", port.http());
+  const Ended taken = doctor(config);
+  CHECK(taken.status == 69);
+  CHECK_MESSAGE(has(linesOf(taken, "ports"), "for master: held by process " + std::to_string(::getpid()) + " (process_doctor)"), taken.out);
+  port.close();
+  CHECK(has(linesOf(doctor(config), "ports"), "for master: free"));
+  {
+    const Cluster cluster({.master = port.http()});
+    const Ended own = doctor(cluster.config(), "--node n0");
+    CHECK(own.status == 0);
+    CHECK_MESSAGE(has(linesOf(own, "ports"), "it listens there, process " + std::to_string(cluster.pid("master"))), own.out);
+  }
+  const std::string two = place.configure(port.http());
+  std::ofstream(two, std::ios::app) << "[up]\nnodes = [\"n0\", \"n1\"]\n";
+  CHECK(has(linesOf(doctor(two), "ports"), "for n0, n1: only one process can listen there"));
+  CHECK(has(linesOf(doctor(place.configure("http = \"192.0.2.1:9100\"\n")), "ports"), "fail  ports "));
+}
+
+TEST_CASE("doctor: a running cluster is asked for its members; without its master, or with one that does not answer, it fails") {
+  Cluster cluster({.nodes = {"n0", "n1"}});
+  CHECK(eventually([&] { return has(doctor(cluster.config()).out, "ok    cluster    the master of t answers; joined: n0, n1\n"); }));
+  cluster.signal("master", SIGSTOP);
+  const Ended stopped = doctor(cluster.config(), "--timeout 0.3");
+  CHECK(stopped.status == 69);
+  CHECK_MESSAGE(has(linesOf(stopped, "cluster"), "[see the log of fluxon-master]"), stopped.out);
+  cluster.resume();
+  cluster.kill("master");
+  const Ended ended = doctor(cluster.config());
+  CHECK(ended.status == 69);
+  CHECK_MESSAGE(has(linesOf(ended, "cluster"), "fail  cluster "), ended.out);
+  CHECK(has(linesOf(ended, "cluster"), "[start fluxon-master]"));
+}

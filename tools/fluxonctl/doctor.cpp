@@ -1,0 +1,83 @@
+#include "doctor.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "doctor_checks.h"
+#include "doctor_probes.h"
+#include "master_client.h"
+
+namespace fluxon::ctl {
+namespace {
+
+constexpr size_t kVerdictColumns = 4, kNameColumns = 9;
+
+std::string padded(std::string text, size_t columns) {
+  text.resize(std::max(text.size(), columns), ' ');
+  return text + "  ";
+}
+
+void print(const Finding& finding, Format format) {
+  if (format == Format::json) {
+    Cell todo = text("todo", finding.todo);
+    if (finding.todo.empty()) todo.json = "null";
+    Rows(Format::json).add({text("verdict", nameOf(finding.verdict)), text("check", finding.check), text("found", finding.found), todo});
+    return;
+  }
+  std::string line = padded(nameOf(finding.verdict), kVerdictColumns) + padded(finding.check, kNameColumns) + finding.found;
+  if (!finding.todo.empty()) line += "  [" + finding.todo + "]";
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';  // shm_root may hold anything
+  }
+  emit(line + "\n");
+}
+
+ClusterFacts askCluster(const shm::Paths& paths, uint32_t timeoutMs) {
+  ClusterFacts facts;
+  facts.cluster = paths.cluster;
+  facts.masterRuns = shm::LockFile::held(paths.masterDir() + "/lock");
+  for (const std::string& node : paths.nodes()) {
+    if (shm::LockFile::held(paths.file(node, "lock"))) facts.runningHere.push_back(node);
+  }
+  if (!facts.masterRuns && facts.runningHere.empty()) return facts;
+  const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(paths, timeoutMs);
+  if (!master) return facts.error = master.error(), facts;
+  const Result<std::vector<MemberInfo>> members = master.value()->members();
+  if (!members) return facts.error = members.error(), facts;
+  for (const MemberInfo& member : members.value()) facts.members.push_back({member.node, member.state});
+  return facts;
+}
+
+}  // namespace
+
+int doctor(const Options& options) {
+  const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
+  if (!paths) return fail(paths.error());
+  const Config& config = options.config;
+  const std::vector<std::string> nodes = options.node.empty() ? config.up.nodes : std::vector{options.node};
+  uint64_t failed = 0;
+  const auto report = [&](const Finding& finding) {
+    failed += finding.verdict == Verdict::fail;
+    print(finding, options.format);
+  };
+  report(checkKernel(kernelRelease()));
+  const ShmFacts shm = probeShm(paths.value(), config.owner, nodes);
+  report(checkShm(shm));
+  report(checkMemory(probeMemory(shm)));
+  report(checkSwap(probeSwap(shm)));
+  report(checkHugePages(probeHugePages(shm)));
+  report(checkMemlock(probeMemlock(config.owner)));
+  report(checkNofile(probeNofile(config.owner)));
+  report(checkIoUring(probeIoUring()));
+  report(checkSsd());
+  report(checkClocks(probeClocks()));
+  report(checkRails(probeRails()));
+  for (const Finding& finding : checkPorts(probePorts(paths.value(), config, nodes))) report(finding);
+  const Leftovers leftovers = probeLeftovers(paths.value(), nodes);
+  for (const Finding& finding : checkLeftovers(leftovers.found, leftovers.unseen)) report(finding);
+  report(checkCluster(askCluster(paths.value(), options.callTimeoutMs())));
+  if (failed == 0) return 0;
+  return fail(Code::unavailable, std::to_string(failed) + (failed == 1 ? " check has failed" : " checks have failed"));
+}
+
+}  // namespace fluxon::ctl

@@ -1,0 +1,145 @@
+// What fluxonctl doctor makes of what a host is like: functions of values, without a file, a clock or a system call. Each gives
+// the lines of one check. The values come from doctor_probes.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace fluxon::ctl {
+
+enum class Verdict { ok, warn, fail };
+const char* nameOf(Verdict);
+
+struct Finding {
+  Verdict verdict = Verdict::ok;
+  std::string check;  // its name, one word
+  std::string found;
+  std::string todo;  // empty: nothing
+};
+
+constexpr uint64_t kUnlimited = UINT64_MAX;
+
+// The file system of shm_root, and what the nodes of this host take of it.
+struct ShmFacts {
+  std::string root;
+  std::string refusal;  // why no folder can be made there; empty: it can
+  std::string place;    // folder that the sizes are of: the root, or where it would be made
+  bool tmpfs = true;
+  uint64_t totalBytes = 0, freeBytes = 0;
+  uint64_t nodes = 1, bytesPerNode = 0;
+  uint64_t presentBytes = 0;  // that files of these nodes have already: a node that starts frees its old ones first
+
+  uint64_t wantedBytes() const { return nodes * bytesPerNode; }
+};
+Finding checkShm(const ShmFacts&);
+
+// Memory for pages of /dev/shm that have none yet.
+struct MemoryFacts {
+  uint64_t availableBytes = 0, wantedBytes = 0;
+};
+Finding checkMemory(const MemoryFacts&);
+
+struct SwapFacts {
+  uint64_t totalBytes = 0, usedBytes = 0, swappiness = 0;
+  bool noswap = false;  // mount option of the file system of shm_root
+};
+Finding checkSwap(const SwapFacts&);
+
+// RLIMIT_MEMLOCK.
+struct MemlockFacts {
+  uint64_t limitBytes = 0, segmentBytes = 0;
+  bool privileged = false;  // CAP_IPC_LOCK: the limit does not count
+};
+Finding checkMemlock(const MemlockFacts&);
+
+// RLIMIT_NOFILE.
+struct NofileFacts {
+  uint64_t limit = 0, maxClients = 0;
+};
+Finding checkNofile(const NofileFacts&);
+
+// As the kernel shows them; empty: it does not.
+struct HugePagesFacts {
+  std::string shmemEnabled, mountOption;
+};
+Finding checkHugePages(const HugePagesFacts&);
+
+struct IoUringFacts {
+  int error = 0;                     // errno of io_uring_setup(2)
+  std::optional<uint64_t> disabled;  // kernel.io_uring_disabled
+};
+Finding checkIoUring(const IoUringFacts&);
+
+// A fixed address of the configuration.
+struct PortFacts {
+  enum class State { free, taken, refused };
+  std::string address;
+  std::vector<std::string> claimants;  // who is configured to listen there: "master", names of nodes
+  State state = State::free;
+  std::string refusal;                      // of `refused`
+  uint64_t holderPid = 0, claimantPid = 0;  // of `taken`; 0: not known, it does not run
+  std::string holder;                       // "process 12 (nginx)", "a process of user 1000"
+};
+std::vector<Finding> checkPorts(const std::vector<PortFacts>&);
+
+// The folder of a node whose lock nobody has, or that is another user's.
+struct LeftoverFacts {
+  std::string folder, node;
+  uint64_t bytes = 0, user = 0;
+  bool foreign = false;   // the user is neither we nor root
+  bool inOurWay = false;  // of a node that is to run here
+};
+// `unseen`: folders of other users that cannot be looked into.
+std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>&, const std::vector<std::string>& unseen);
+
+struct ClockFacts {
+  int64_t boottimeNs = 0, monotonicNs = 0;  // how far each went between two looks
+  int64_t suspendedNs = 0;                  // CLOCK_BOOTTIME less CLOCK_MONOTONIC
+  std::string source;                       // of the kernel; empty: not shown
+};
+Finding checkClocks(const ClockFacts&);
+
+struct RailFacts {
+  std::string device, port, state, rate;  // "mlx5_0", "1", "4: ACTIVE", "200 Gb/sec (4X HDR)"
+};
+Finding checkRails(const std::vector<RailFacts>&);
+
+Finding checkSsd();
+Finding checkKernel(const std::string& release);
+
+struct ClusterFacts {
+  std::string cluster;
+  bool masterRuns = false;               // its lock is held
+  std::vector<std::string> runningHere;  // nodes of this host whose lock is held
+  Error error;                           // of asking the master
+  struct Member {
+    std::string node, state;
+  };
+  std::vector<Member> members;
+};
+Finding checkCluster(const ClusterFacts&);
+
+// --- texts of /proc ---
+
+// "SwapTotal:  12 kB" of /proc/meminfo in bytes; 0 if it has no such line.
+uint64_t meminfoBytes(const std::string& meminfo, const std::string& name);
+
+// Options of the file system that `path` lies on, comma-separated, from /proc/self/mountinfo.
+std::string mountOptions(const std::string& mountinfo, const std::string& path);
+// "within_size" of "rw,huge=within_size", "" of an option without a value; nullopt: not there.
+std::optional<std::string> mountOption(const std::string& options, const std::string& name);
+
+// The word in brackets of "always [never] deny"; all of it without brackets.
+std::string chosen(const std::string& choices);
+
+// Who listens on a port, from /proc/net/tcp or tcp6.
+struct Listener {
+  uint64_t user = 0, inode = 0;
+};
+std::optional<Listener> listenerOf(const std::string& table, uint16_t port);
+
+}  // namespace fluxon::ctl

@@ -1,0 +1,313 @@
+#include "doctor_probes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "base/ids.h"
+#include "base/size.h"
+#include "output.h"
+#include "shm/directory_writer.h"
+#include "shm/mapped_file.h"
+#include "shm/segment_format.h"
+
+namespace fluxon::ctl {
+namespace {
+
+constexpr uint64_t kTmpfs = 0x01021994;  // f_type, as in linux/magic.h
+constexpr uint64_t kCapIpcLock = uint64_t{1} << 14;
+
+std::string readText(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+std::string readLine(const std::string& path) {
+  const std::string text = readText(path);
+  return text.substr(0, text.find('\n'));
+}
+
+std::vector<std::string> entriesOf(const std::string& path) {
+  std::vector<std::string> names;
+  DIR* dir = ::opendir(path.c_str());
+  if (!dir) return names;
+  while (const dirent* entry = ::readdir(dir)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  ::closedir(dir);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Memory of the files of a folder.
+uint64_t bytesIn(const std::string& folder) {
+  uint64_t bytes = 0;
+  for (const std::string& name : entriesOf(folder)) {
+    struct stat info;
+    if (::lstat((folder + "/" + name).c_str(), &info) == 0 && S_ISREG(info.st_mode)) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+uint64_t bytesPerNode(const Config::Owner& owner) {
+  const uint64_t segmentBytes = alignUp(owner.segmentBytes, 4096);
+  const shm::DirectoryWriter::Shape shape = shm::DirectoryWriter::shapeFor(owner.maxKeys, segmentBytes);
+  return shm::kSegmentDataOffset + segmentBytes + shm::directoryFileBytes(shape.buckets, shape.overflowSlots) +
+         shm::keysFileBytes(shape.keysBytes);
+}
+
+uint64_t limitOf(__rlimit_resource resource) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return 0;
+  return limit.rlim_cur == RLIM_INFINITY ? kUnlimited : limit.rlim_cur;
+}
+
+std::string mountOptionsOf(const ShmFacts& shm) { return mountOptions(readText("/proc/self/mountinfo"), shm.place); }
+
+// Pid of the process that has the socket; 0: it is not to be seen.
+uint64_t holderOf(uint64_t inode) {
+  const std::string wanted = "socket:[" + std::to_string(inode) + "]";
+  for (const std::string& process : entriesOf("/proc")) {
+    if (process.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string folder = "/proc/" + process + "/fd";
+    for (const std::string& file : entriesOf(folder)) {
+      char target[64];
+      const ssize_t n = ::readlink((folder + "/" + file).c_str(), target, sizeof target);
+      if (n > 0 && std::string(target, static_cast<size_t>(n)) == wanted) return std::stoull(process);
+    }
+  }
+  return 0;
+}
+
+// Who holds a port that could not be bound.
+void nameHolder(PortFacts& port, uint16_t number) {
+  std::optional<Listener> listener;
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    if (!listener) listener = listenerOf(readText(table), number);
+  }
+  if (!listener) {
+    port.holder = "a process that cannot be seen";
+    return;
+  }
+  port.holderPid = holderOf(listener->inode);
+  port.holder = port.holderPid == 0 ? "a process of user " + std::to_string(listener->user)
+                                    : "process " + std::to_string(port.holderPid) + " (" +
+                                          quoted(readLine("/proc/" + std::to_string(port.holderPid) + "/comm")) + ")";
+}
+
+// Whether this process could listen at the address now.
+void tryPort(PortFacts& port, const HttpAddress& address) {
+  const auto refuse = [&](const std::string& why) {
+    port.state = PortFacts::State::refused;
+    port.refusal = why;
+  };
+  const bool brackets = address.host.starts_with("[") && address.host.ends_with("]");
+  const std::string host = brackets ? address.host.substr(1, address.host.size() - 2) : address.host;
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  const int error = ::getaddrinfo(host == "*" ? nullptr : host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0) return refuse(::gai_strerror(error));
+  const shm::Descriptor socket(::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // as the daemons: connections that end do not count
+  const int bound = ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+  ::freeaddrinfo(found);
+  if (bound == 0) return;
+  if (bound != EADDRINUSE) return refuse(std::strerror(bound));
+  port.state = PortFacts::State::taken;
+  nameHolder(port, address.port);
+}
+
+// Pid of a daemon that has its lock; 0: it does not run.
+uint64_t runningPid(const std::string& lock) {
+  return shm::LockFile::held(lock) ? static_cast<uint64_t>(std::max(0L, shm::LockFile::holder(lock))) : 0;
+}
+
+// Folders of nodes below the clusters of a root.
+void scan(const std::string& root, const std::string& ourCluster, const std::vector<std::string>& nodes, Leftovers& to) {
+  if (::access(root.c_str(), R_OK | X_OK) != 0) {
+    if (errno == EACCES) to.unseen.push_back(root);
+    return;
+  }
+  for (const std::string& cluster : entriesOf(root)) {
+    if (!validName(cluster)) continue;
+    const shm::Paths paths{root, cluster};
+    if (::access(paths.clusterDir().c_str(), R_OK | X_OK) != 0) {
+      if (errno == EACCES) to.unseen.push_back(paths.clusterDir());
+      continue;
+    }
+    for (const std::string& node : paths.nodes()) {
+      struct stat info;
+      const std::string folder = paths.nodeDir(node);
+      if (::lstat(folder.c_str(), &info) != 0) continue;
+      LeftoverFacts left{folder, node, bytesIn(folder), info.st_uid, info.st_uid != ::geteuid() && info.st_uid != 0, false};
+      left.inOurWay = cluster == ourCluster && std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+      const bool seen = ::access(folder.c_str(), R_OK | X_OK) == 0;
+      if (!seen && !left.inOurWay) {
+        to.unseen.push_back(folder);
+        continue;
+      }
+      const bool refused = left.foreign && left.inOurWay;  // also while it runs
+      if (refused || (left.bytes > 0 && !shm::LockFile::held(paths.file(node, "lock")))) to.found.push_back(left);
+    }
+  }
+}
+
+int64_t clockNs(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+ShmFacts probeShm(const shm::Paths& paths, const Config::Owner& owner, const std::vector<std::string>& nodes) {
+  ShmFacts facts;
+  facts.root = facts.place = paths.root;
+  facts.nodes = nodes.size();
+  facts.bytesPerNode = bytesPerNode(owner);
+  struct stat info;
+  if (::lstat(paths.root.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) {
+      facts.refusal = "is not a folder";
+    } else if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+      facts.refusal = "belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid());
+    } else if (::access(paths.root.c_str(), W_OK | X_OK) != 0) {
+      facts.refusal = std::string("cannot be written: ") + std::strerror(errno);
+    }
+  } else {
+    facts.place = paths.root.substr(0, std::max<size_t>(1, paths.root.rfind('/')));
+    if (::access(facts.place.c_str(), W_OK | X_OK) != 0) facts.refusal = "cannot be made: " + facts.place + ": " + std::strerror(errno);
+  }
+  struct statfs system;
+  if (facts.refusal.empty() && ::statfs(facts.place.c_str(), &system) != 0) facts.refusal = std::strerror(errno);
+  if (!facts.refusal.empty()) return facts;
+  facts.tmpfs = static_cast<uint64_t>(system.f_type) == kTmpfs;
+  const auto unit = static_cast<uint64_t>(system.f_bsize);
+  facts.totalBytes = system.f_blocks == 0 && facts.tmpfs ? kUnlimited : system.f_blocks * unit;  // size=0
+  facts.freeBytes = facts.totalBytes == kUnlimited ? meminfoBytes(readText("/proc/meminfo"), "MemAvailable") : system.f_bavail * unit;
+  for (const std::string& node : nodes) facts.presentBytes += bytesIn(paths.nodeDir(node));
+  return facts;
+}
+
+MemoryFacts probeMemory(const ShmFacts& shm) {
+  return {meminfoBytes(readText("/proc/meminfo"), "MemAvailable"), shm.wantedBytes() - std::min(shm.wantedBytes(), shm.presentBytes)};
+}
+
+SwapFacts probeSwap(const ShmFacts& shm) {
+  const std::string meminfo = readText("/proc/meminfo");
+  SwapFacts facts;
+  facts.totalBytes = meminfoBytes(meminfo, "SwapTotal");
+  facts.usedBytes = facts.totalBytes - std::min(facts.totalBytes, meminfoBytes(meminfo, "SwapFree"));
+  facts.swappiness = std::strtoull(readLine("/proc/sys/vm/swappiness").c_str(), nullptr, 10);
+  facts.noswap = mountOption(mountOptionsOf(shm), "noswap").has_value();
+  return facts;
+}
+
+MemlockFacts probeMemlock(const Config::Owner& owner) {
+  const std::string status = readText("/proc/self/status");
+  const size_t line = status.find("\nCapEff:");
+  const uint64_t capabilities = line == std::string::npos ? 0 : std::strtoull(status.c_str() + line + 8, nullptr, 16);
+  return {limitOf(RLIMIT_MEMLOCK), owner.segmentBytes, (capabilities & kCapIpcLock) != 0};
+}
+
+NofileFacts probeNofile(const Config::Owner& owner) { return {limitOf(RLIMIT_NOFILE), owner.maxClients}; }
+
+HugePagesFacts probeHugePages(const ShmFacts& shm) {
+  return {chosen(readText("/sys/kernel/mm/transparent_hugepage/shmem_enabled")), mountOption(mountOptionsOf(shm), "huge").value_or("")};
+}
+
+IoUringFacts probeIoUring() {
+  IoUringFacts facts;
+  io_uring_params parameters{};
+  const shm::Descriptor ring(static_cast<int>(::syscall(__NR_io_uring_setup, 1, &parameters)));
+  if (!ring) facts.error = errno;
+  const std::string disabled = readLine("/proc/sys/kernel/io_uring_disabled");
+  if (!disabled.empty()) facts.disabled = std::strtoull(disabled.c_str(), nullptr, 10);
+  return facts;
+}
+
+std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config, const std::vector<std::string>& nodes) {
+  std::vector<std::pair<HttpAddress, PortFacts>> ports;
+  const auto claim = [&](const HttpAddress& address, const std::string& process, const std::string& lock) {
+    if (!address.enabled || address.port == 0) return;
+    const std::string text = fluxon::toString(address);
+    auto at = std::find_if(ports.begin(), ports.end(), [&](const auto& each) { return each.second.address == text; });
+    if (at == ports.end()) {
+      ports.emplace_back(address, PortFacts{text, {}, PortFacts::State::free, "", 0, runningPid(lock), ""});
+      at = ports.end() - 1;
+    }
+    at->second.claimants.push_back(process);
+  };
+  claim(config.master.http, "master", paths.masterDir() + "/lock");
+  for (const std::string& node : nodes) claim(config.owner.http, node, paths.file(node, "lock"));
+  std::vector<PortFacts> facts;
+  for (auto& [address, port] : ports) {
+    tryPort(port, address);
+    facts.push_back(std::move(port));
+  }
+  return facts;
+}
+
+Leftovers probeLeftovers(const shm::Paths& paths, const std::vector<std::string>& nodes) {
+  Leftovers to;
+  scan(paths.root, paths.cluster, nodes, to);
+  if (!paths.isDefaultRoot) return to;
+  const std::string parent = paths.root.substr(0, paths.root.rfind('/')), start = "fluxon-";
+  for (const std::string& name : entriesOf(parent)) {
+    const bool isDefault =
+        name.starts_with(start) && name.size() > start.size() && name.find_first_not_of("0123456789", start.size()) == std::string::npos;
+    if (isDefault && parent + "/" + name != paths.root) scan(parent + "/" + name, "", {}, to);
+  }
+  return to;
+}
+
+ClockFacts probeClocks() {
+  ClockFacts facts;
+  const int64_t boot = clockNs(CLOCK_BOOTTIME), monotonic = clockNs(CLOCK_MONOTONIC);
+  ::usleep(10'000);
+  const int64_t laterMonotonic = clockNs(CLOCK_MONOTONIC), laterBoot = clockNs(CLOCK_BOOTTIME);
+  facts.boottimeNs = laterBoot - boot;
+  facts.monotonicNs = laterMonotonic - monotonic;
+  facts.suspendedNs = boot - monotonic;
+  facts.source = readLine("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  return facts;
+}
+
+std::vector<RailFacts> probeRails() {
+  std::vector<RailFacts> rails;
+  const std::string root = "/sys/class/infiniband";
+  for (const std::string& device : entriesOf(root)) {
+    const std::string ports = root + "/" + device + "/ports";
+    for (const std::string& port : entriesOf(ports)) {
+      rails.push_back({device, port, readLine(ports + "/" + port + "/state"), readLine(ports + "/" + port + "/rate")});
+    }
+  }
+  return rails;
+}
+
+std::string kernelRelease() {
+  utsname name{};
+  return ::uname(&name) == 0 ? name.release : "";
+}
+
+}  // namespace fluxon::ctl
