@@ -145,5 +145,5 @@ interface Operator {
   members @0 () -> (members :List(Member));
   routes @1 (prefix :Data, after :Data, limit :UInt32) -> (routes :List(Route), more :Bool);
   status @2 () -> (cluster :Text, clusterId :Text, term :UInt64, master :UInt64, pid :UInt64, http :Text, leaseMs :UInt64,
-                   keys :UInt64, inFlightPuts :UInt64, recovering :Bool, uptimeMs :UInt64);
+                   keys :UInt64, inFlightPuts :UInt64, recovering :Bool, uptimeMs :UInt64, listen :Text);
 }

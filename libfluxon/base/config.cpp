@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <sstream>
+#include <tuple>
 
 #include <toml++/toml.h>
 
@@ -82,12 +84,41 @@ Field size(uint64_t& to, const char* accepted, uint64_t least, uint64_t most) {
             return true;
           }};
 }
-Field http(HttpAddress& to) {
+Field listen(Endpoint& to) {
   return {"\"off\" or \"ADDRESS:PORT\" (port 0: the kernel chooses)", [&to](const toml::node& node) {
             if (!node.is_string()) return false;
-            const Result<HttpAddress> address = parseHttpAddress(node.as_string()->get());
+            const Result<Endpoint> address = parseEndpoint(node.as_string()->get());
             if (address) to = address.value();
             return address.ok();
+          }};
+}
+Field remote(Endpoint& to) {
+  return {"\"\" or \"HOST:PORT\", port 1 to 65535", [&to](const toml::node& node) {
+            if (!node.is_string()) return false;
+            to = {false, "", 0};
+            if (node.as_string()->get().empty()) return true;
+            const Result<Endpoint> address = parseEndpoint(node.as_string()->get());
+            if (!address || !address.value().enabled || address.value().port == 0 || isAnyAddress(address.value())) return false;
+            to = address.value();
+            return true;
+          }};
+}
+// With a port or without one.
+Field host(std::string& to) {
+  return {"\"\", \"ADDRESS\" or \"ADDRESS:PORT\" that others can reach", [&to](const toml::node& node) {
+            if (!node.is_string()) return false;
+            to = node.as_string()->get();
+            if (to.empty()) return true;
+            const Result<Endpoint> whole = parseEndpoint(to);
+            const Result<Endpoint> address = whole ? whole : parseEndpoint(to + ":1");
+            return address && address.value().enabled && address.value().port != 0 && !isAnyAddress(address.value());
+          }};
+}
+Field nameOrNone(std::string& to) {
+  return {"\"\" or a name of 1 to 32 of A-Z a-z 0-9 _ - .", [&to](const toml::node& node) {
+            if (!node.is_string() || !(node.as_string()->get().empty() || validName(node.as_string()->get()))) return false;
+            to = node.as_string()->get();
+            return true;
           }};
 }
 Field names(std::vector<std::string>& to) {
@@ -121,10 +152,16 @@ std::map<std::string, Section> schemaOf(Config& config) {
        {{"cluster", name(config.common.cluster)},
         {"shm_root", text(config.common.shmRoot)},
         {"shm_group", text(config.common.shmGroup)},
-        {"log_level", oneOf(config.common.logLevel, "\"debug\", \"info\", \"warn\" or \"error\"", {"debug", "info", "warn", "error"})}}},
+        {"log_level", oneOf(config.common.logLevel, "\"debug\", \"info\", \"warn\" or \"error\"", {"debug", "info", "warn", "error"})},
+        {"secret_file", text(config.common.secretFile)},
+        {"master", remote(config.common.master)},
+        {"tls_ca", text(config.common.tlsCa)},
+        {"tls_certificate", text(config.common.tlsCertificate)},
+        {"tls_key", text(config.common.tlsKey)}}},
       {"master",
        {{"state_dir", text(config.master.stateDir)},
-        {"http", http(config.master.http)},
+        {"http", listen(config.master.http)},
+        {"listen", listen(config.master.listen)},
         {"lease_ms", duration(config.master.lease, "milliseconds from 200 to 3600000", 200, 3'600'000)},
         {"put_wait_ms", duration(config.master.putWait, "milliseconds from 0 to 3600000", 0, 3'600'000)},
         {"min_key_lease_ms", duration(config.master.minimumKeyLease, "milliseconds from 1 to 86400000", 1, kDay)}}},
@@ -134,7 +171,10 @@ std::map<std::string, Section> schemaOf(Config& config) {
         {"max_keys", number(config.owner.maxKeys, "a number from 16 to 268435456", 16, int64_t{1} << 28)},
         {"max_clients", number(config.owner.maxClients, "a number from 1 to 65536", 1, 65536)},
         {"populate", flag(config.owner.populate)},
-        {"http", http(config.owner.http)}}},
+        {"http", listen(config.owner.http)},
+        {"link", listen(config.owner.link)},
+        {"advertise", host(config.owner.advertise)},
+        {"label", nameOrNone(config.owner.label)}}},
       {"up", {{"nodes", names(config.up.nodes)}}},
   };
 }
@@ -145,6 +185,32 @@ std::string known(const std::map<std::string, Field>& section) {
   std::string keys;
   for (const auto& [key, field] : section) keys += (keys.empty() ? "" : ", ") + key;
   return keys;
+}
+
+// What no key can be judged for alone; ok, or the error of the whole.
+Error checkTogether(const Config& config, const toml::table& document, const std::string& file) {
+  const auto refuse = [&](const char* section, const char* key, const std::string& why) {
+    const auto node = document[section][key];
+    const std::string where = node ? position(file, node.node()->source()) : file;
+    return Error{Code::badConfig, where + ": " + section + "." + key + " " + why};
+  };
+  const Config::Common& common = config.common;
+  using Listening = std::tuple<const char*, const char*, const Endpoint&>;
+  for (const auto& [section, key, address] : {Listening{"master", "listen", config.master.listen}, {"owner", "link", config.owner.link}}) {
+    if (address.enabled && !isLoopback(address) && common.secretFile.empty()) {
+      return refuse(section, key, "= \"" + toString(address) + "\" can be reached from other hosts and needs common.secret_file "
+                                  "(accepted without one: loopback, such as \"127.0.0.1:0\")");
+    }
+  }
+  if (common.tlsCertificate.empty() != common.tlsKey.empty()) {
+    const bool certificate = !common.tlsCertificate.empty();
+    return refuse("common", certificate ? "tls_certificate" : "tls_key",
+                  std::string("needs common.") + (certificate ? "tls_key" : "tls_certificate") + " (accepted: both or neither)");
+  }
+  if (config.owner.link.enabled && isAnyAddress(config.owner.link) && config.owner.advertise.empty()) {
+    return refuse("owner", "link", "= \"" + toString(config.owner.link) + "\" tells other owners no address and needs owner.advertise");
+  }
+  return {};
 }
 
 void fillDefaults(Config& config) {
@@ -165,8 +231,8 @@ void fillDefaults(Config& config) {
 
 }  // namespace
 
-Result<HttpAddress> parseHttpAddress(const std::string& text) {
-  HttpAddress address;
+Result<Endpoint> parseEndpoint(const std::string& text) {
+  Endpoint address;
   if (text == "off") {
     address.enabled = false;
     return address;
@@ -175,6 +241,13 @@ Result<HttpAddress> parseHttpAddress(const std::string& text) {
   const auto refuse = [&] { return Error{Code::invalidArgument, "address '" + text + "' (accepted: off, or ADDRESS:PORT)"}; };
   if (colon == std::string::npos || colon == 0 || colon + 1 == text.size() || text.size() - colon > 6) return refuse();
   address.host = text.substr(0, colon);
+  // "*", a name or IPv4 address, or an IPv6 address in brackets.
+  const bool bracketed = address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']';
+  const std::string inner = bracketed ? address.host.substr(1, address.host.size() - 2) : address.host;
+  for (const char c : inner) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+    if (!plain && !(bracketed && (c == ':' || c == '%')) && inner != "*") return refuse();
+  }
   unsigned port = 0;
   for (const char c : text.substr(colon + 1)) {
     if (c < '0' || c > '9') return refuse();
@@ -185,8 +258,29 @@ Result<HttpAddress> parseHttpAddress(const std::string& text) {
   return address;
 }
 
-std::string toString(const HttpAddress& address) {
+std::string toString(const Endpoint& address) {
   return address.enabled ? address.host + ":" + std::to_string(address.port) : "off";
+}
+
+std::string bareHost(const Endpoint& address) {
+  const bool bracketed = address.host.size() > 2 && address.host.front() == '[';
+  return bracketed ? address.host.substr(1, address.host.size() - 2) : address.host;
+}
+
+bool isLoopback(const Endpoint& address) {
+  if (address.host == "localhost") return true;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, bareHost(address).c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool isAnyAddress(const Endpoint& address) {
+  if (address.host == "*") return true;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return v4.s_addr == 0;
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, bareHost(address).c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6);
 }
 
 Result<Config> Config::parse(const std::string& text, const std::string& file) {
@@ -220,6 +314,7 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
       }
     }
   }
+  if (Error error = checkTogether(config, document, file); !error.ok()) return error;
   fillDefaults(config);
   return config;
 }
@@ -247,9 +342,15 @@ std::string Config::show() const {
   quoted("shm_root", common.shmRoot);
   quoted("shm_group", common.shmGroup);
   quoted("log_level", common.logLevel);
+  quoted("secret_file", common.secretFile);
+  quoted("master", common.master.enabled ? toString(common.master) : "");
+  quoted("tls_ca", common.tlsCa);
+  quoted("tls_certificate", common.tlsCertificate);
+  quoted("tls_key", common.tlsKey);
   out << "\n[master]\n";
   quoted("state_dir", master.stateDir);
   quoted("http", toString(master.http));
+  quoted("listen", toString(master.listen));
   line("lease_ms", master.lease.ms());
   line("put_wait_ms", master.putWait.ms());
   line("min_key_lease_ms", master.minimumKeyLease.ms());
@@ -260,6 +361,9 @@ std::string Config::show() const {
   line("max_clients", owner.maxClients);
   line("populate", owner.populate ? "true" : "false");
   quoted("http", toString(owner.http));
+  quoted("link", toString(owner.link));
+  quoted("advertise", owner.advertise);
+  quoted("label", owner.label);
   out << "\n[up]\n";
   line("nodes", nodes);
   return out.str();

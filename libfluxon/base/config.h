@@ -11,8 +11,8 @@
 
 namespace fluxon {
 
-// Where /metrics and /health listen: "127.0.0.1:0" (the kernel chooses the port), "off".
-struct HttpAddress {
+// Where a process listens, or what it connects to: "127.0.0.1:0" (listening: the kernel chooses the port), "[::1]:80", "host:80", "off".
+struct Endpoint {
   bool enabled = true;
   std::string host = "127.0.0.1";
   uint16_t port = 0;
@@ -24,10 +24,16 @@ struct Config {
     std::string shmRoot;               // empty: $FLUXON_SHM_ROOT, else /dev/shm/fluxon-<uid>
     std::string shmGroup;              // empty: files are this user's alone
     std::string logLevel = "info";
+    std::string secretFile;            // empty: no secret
+    Endpoint master{false, "", 0};     // of a master on another host; off: the socket of this host's shm root
+    std::string tlsCa;                 // PEM files; all empty: no TLS
+    std::string tlsCertificate;        // has a value if and only if tlsKey has
+    std::string tlsKey;
   } common;
   struct Master {
     std::string stateDir;              // empty: /var/lib/fluxon/<cluster> for root, $XDG_STATE_HOME/fluxon/<cluster> for others
-    HttpAddress http;
+    Endpoint http;
+    Endpoint listen{false, "", 0};     // for owners and operators on other hosts
     Duration lease = seconds(10);
     Duration putWait = seconds(5);
     Duration minimumKeyLease = milliseconds(100);
@@ -38,7 +44,10 @@ struct Config {
     uint64_t maxKeys = 65536;
     uint64_t maxClients = 256;
     bool populate = true;              // touch all pages of the segment in the background
-    HttpAddress http;
+    Endpoint http;
+    Endpoint link{false, "", 0};       // where other owners fetch values
+    std::string advertise;             // what others are told instead of where `link` is bound: a host, or host and port
+    std::string label;                 // sub-cluster, empty: none
   } owner;
   struct Up {
     std::vector<std::string> nodes;    // owners that `fluxonctl up` runs
@@ -51,7 +60,13 @@ struct Config {
   std::string show() const;
 };
 
-Result<HttpAddress> parseHttpAddress(const std::string& text);
-std::string toString(const HttpAddress&);
+Result<Endpoint> parseEndpoint(const std::string& text);
+std::string toString(const Endpoint&);
+// The host without the brackets of an IPv6 address.
+std::string bareHost(const Endpoint&);
+// Can only this host connect to it? A name other than "localhost" could mean any address: false.
+bool isLoopback(const Endpoint&);
+// Does it mean every address of this host, which tells others nothing?
+bool isAnyAddress(const Endpoint&);
 
 }  // namespace fluxon

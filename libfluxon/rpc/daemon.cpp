@@ -98,7 +98,7 @@ struct HttpEndpoint::State : kj::HttpService, kj::TaskSet::ErrorHandler {
 HttpEndpoint::HttpEndpoint(Daemon& daemon, Pages pages) : state_(kj::heap<State>(daemon, std::move(pages))) {}
 HttpEndpoint::~HttpEndpoint() noexcept(false) {}
 
-kj::Promise<Result<std::string>> HttpEndpoint::listen(const HttpAddress& address) {
+kj::Promise<Result<std::string>> HttpEndpoint::listen(const Endpoint& address) {
   if (!address.enabled) return Result<std::string>(std::string());
   const std::string text = toString(address);
   return state_->daemon.io()
@@ -107,7 +107,7 @@ kj::Promise<Result<std::string>> HttpEndpoint::listen(const HttpAddress& address
       .then([this, address](kj::Own<kj::NetworkAddress> where) {
         state_->receiver = where->listen();
         state_->tasks.add(state_->serve());
-        HttpAddress bound = address;
+        Endpoint bound = address;
         bound.port = static_cast<uint16_t>(state_->receiver->getPort());
         return Result<std::string>(toString(bound));
       })

@@ -50,7 +50,7 @@ class HttpEndpoint {
   HttpEndpoint(Daemon&, Pages);
   ~HttpEndpoint() noexcept(false);
   // Binds; "" when off, else the address with its port. `unavailable` says who is asked to give way.
-  kj::Promise<Result<std::string>> listen(const HttpAddress&);
+  kj::Promise<Result<std::string>> listen(const Endpoint&);
 
  private:
   struct State;

@@ -33,12 +33,16 @@ Cluster::Cluster(Shape shape) {
   folder_ = folder;
   root_ = "/dev/shm/" + folder_.substr(5);
   config_ = folder_ + "/fluxon.toml";
-  std::ofstream(config_) << "[common]\ncluster = \"t\"\nshm_root = \"" << root_ << "\"\nlog_level = \"debug\"\n[master]\nstate_dir = \""
-                         << folder_ << "/state\"\nlease_ms = 1000\n"
-                         << shape.master << "[owner]\n"
-                         << shape.owner;
+  configure(shape);
   start("master");
   for (const std::string& node : shape.nodes) start(node);
+}
+
+void Cluster::configure(const Shape& shape) const {
+  std::ofstream(config_) << "[common]\ncluster = \"t\"\nshm_root = \"" << root_ << "\"\nlog_level = \"debug\"\n"
+                         << shape.common << "[master]\nstate_dir = \"" << folder_ << "/state\"\nlease_ms = 1000\n"
+                         << shape.master << "[owner]\n"
+                         << shape.owner;
 }
 
 Cluster::~Cluster() {
@@ -120,14 +124,16 @@ std::string Cluster::log(const std::string& process) const {
   return text.str();
 }
 
-double Cluster::metric(const std::string& process, const std::string& name, const std::string& label) const {
-  // The address stands in the last "ready" line of the log.
+std::string Cluster::readyWord(const std::string& process, const std::string& after) const {
   const std::string text = log(process);
   const size_t ready = text.rfind("info ready");
   REQUIRE(ready != std::string::npos);
-  const size_t from = text.find("http ", ready);
-  const std::string address = text.substr(from + 5, text.find('\n', from) - from - 5);
-  std::istringstream lines(httpGet(address, "/metrics"));
+  const size_t from = text.find(after, ready) + after.size();
+  return text.substr(from, text.find_first_of(",\n", from) - from);
+}
+
+double Cluster::metric(const std::string& process, const std::string& name, const std::string& label) const {
+  std::istringstream lines(httpGet(pages(process), "/metrics"));
   double sum = 0;
   bool found = false;
   for (std::string line; std::getline(lines, line);) {
@@ -152,9 +158,11 @@ Place::~Place() {
   std::filesystem::remove_all(folder_);
 }
 
-std::string Place::configure(const std::string& owner, const std::string& master, const std::string& root) const {
+std::string Place::configure(const std::string& owner, const std::string& master, const std::string& root,
+                             const std::string& common) const {
   const std::string path = folder_ + "/fluxon.toml";
-  std::ofstream(path) << "[common]\ncluster = \"t\"\nshm_root = \"" << (root.empty() ? root_ : root) << "\"\n[master]\nstate_dir = \""
+  std::ofstream(path) << "[common]\ncluster = \"t\"\nshm_root = \"" << (root.empty() ? root_ : root) << "\"\n"
+                      << common << "[master]\nstate_dir = \""
                       << folder_ << "/state\"\nlease_ms = 1000\n"
                       << master << "[owner]\nnode = \"n0\"\n"
                       << (owner.find("segment_size") == std::string::npos ? "segment_size = \"16MiB\"\n" : "") << owner;

@@ -18,11 +18,14 @@ class Cluster {
     std::vector<std::string> nodes = {"n0"};
     std::string owner = "segment_size = \"64MiB\"\n";  // lines of [owner]
     std::string master;                                // lines of [master]
+    std::string common;                                // lines of [common]
   };
   explicit Cluster(Shape shape);
   Cluster() : Cluster(Shape{}) {}
   ~Cluster();
 
+  // Writes the configuration anew, for processes that start later.
+  void configure(const Shape& shape) const;
   // "master" or a node.
   void start(const std::string& process);
   void signal(const std::string& process, int signal);
@@ -42,11 +45,15 @@ class Cluster {
   const std::string& folder() const { return folder_; }
   std::string log(const std::string& process) const;
 
+  // Where the master listens for other hosts, and where a process serves its pages: from the last "ready" line of its log.
+  std::string listens() const { return readyWord("master", "listen "); }
+  std::string pages(const std::string& process) const { return readyWord(process, "http "); }
   // Value of a metric of a process, summed over its labels that contain `label`.
   double metric(const std::string& process, const std::string& name, const std::string& label = "") const;
 
  private:
   void forAll(bool stop);
+  std::string readyWord(const std::string& process, const std::string& after) const;
 
   std::string folder_, root_, config_;
   std::map<std::string, pid_t> pids_;
@@ -58,7 +65,8 @@ class Place {
   Place();
   ~Place();
   // Writes fluxon.toml of cluster "t" with node "n0" on top of these lines, and returns its path.
-  std::string configure(const std::string& owner = "", const std::string& master = "", const std::string& root = "") const;
+  std::string configure(const std::string& owner = "", const std::string& master = "", const std::string& root = "",
+                        const std::string& common = "") const;
   const std::string& folder() const { return folder_; }
   const std::string& root() const { return root_; }
 

@@ -27,7 +27,8 @@ HOMES = {
     'isa-l': ['tools/fluxon-master/state_file.cpp'],
     'xxhash.h': ['libfluxon/base/hash.h'],
     'systemd/': ['libfluxon/rpc/daemon.cpp'],
-    'openssl/': ['libfluxon/link/secret.cpp'],
+    'openssl/': ['libfluxon/link/secret.cpp', 'libfluxon/rpc/access.cpp'],
+    'kj/compat/tls.h': ['libfluxon/rpc/access.cpp'],
     'kj/': ['libfluxon/rpc/.*', 'tools/.*'],
     'capnp/': ['libfluxon/rpc/.*', 'tools/.*'],
     'schema/': ['libfluxon/rpc/codec.h', 'tools/.*'],
@@ -214,7 +215,7 @@ def check_config(tree, options):
     for match in re.finditer(r'\{"(\w+)",\s*(\{)?', schema):
         if match.group(2):
             section = match.group(1)
-        elif re.match(r'\s*(name|text|flag|number|duration|size|http|names|oneOf)\(', schema[match.end():]):
+        elif re.match(r'\s*(name|nameOrNone|text|flag|number|duration|size|listen|remote|host|names|oneOf)\(', schema[match.end():]):
             code.add(f'[{section}] {match.group(1)}')
         # "debug" and its like are values
     if len(code) < 10:

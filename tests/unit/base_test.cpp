@@ -178,13 +178,21 @@ TEST_CASE("config: nothing said means the defaults") {
 TEST_CASE("config: every key is read") {
   const Config c = config(
       "[common]\ncluster='x'\nshm_root='/r'\nshm_group='g'\nlog_level='debug'\n"
-      "[master]\nstate_dir='/s'\nhttp='127.0.0.1:80'\nlease_ms=200\nput_wait_ms=0\nmin_key_lease_ms=1\n"
-      "[owner]\nnode='n'\nsegment_size='1.5GB'\nmax_keys=16\nmax_clients=1\npopulate=false\nhttp='off'\n[up]\nnodes=['a','b']\n");
+      "secret_file='/k'\nmaster='m:7000'\ntls_ca='/ca'\ntls_certificate='/cert'\ntls_key='/key'\n"
+      "[master]\nstate_dir='/s'\nhttp='127.0.0.1:80'\nlease_ms=200\nput_wait_ms=0\nmin_key_lease_ms=1\nlisten='0.0.0.0:7000'\n"
+      "[owner]\nnode='n'\nsegment_size='1.5GB'\nmax_keys=16\nmax_clients=1\npopulate=false\nhttp='off'\n"
+      "link='10.0.0.1:0'\nadvertise='a.example'\nlabel='l'\n[up]\nnodes=['a','b']\n");
   CHECK(c.common.cluster == "x");
   CHECK(c.common.shmRoot == "/r");
   CHECK(c.common.shmGroup == "g");
   CHECK(c.common.logLevel == "debug");
+  CHECK(c.common.secretFile == "/k");
+  CHECK(toString(c.common.master) == "m:7000");
+  CHECK(c.common.tlsCa == "/ca");
+  CHECK(c.common.tlsCertificate == "/cert");
+  CHECK(c.common.tlsKey == "/key");
   CHECK(c.master.stateDir == "/s");
+  CHECK(toString(c.master.listen) == "0.0.0.0:7000");
   CHECK(c.master.http.port == 80);
   CHECK(c.master.lease == milliseconds(200));
   CHECK(c.master.putWait == milliseconds(0));
@@ -195,12 +203,50 @@ TEST_CASE("config: every key is read") {
   CHECK(c.owner.maxClients == 1);
   CHECK_FALSE(c.owner.populate);
   CHECK_FALSE(c.owner.http.enabled);
+  CHECK(toString(c.owner.link) == "10.0.0.1:0");
+  CHECK(c.owner.advertise == "a.example");
+  CHECK(c.owner.label == "l");
   CHECK(c.up.nodes == std::vector<std::string>{"a", "b"});
 }
 
 TEST_CASE("config: what is shown can be read again") {
   const Config c = config("[owner]\nsegment_size=1048576\nnode='n'\n[up]\nnodes=['a','b']\n");
   CHECK(config(c.show()).show() == c.show());
+  const Config far = config("[common]\nsecret_file='/k'\nmaster='[fd00::1]:7000'\n[master]\nlisten='*:0'\n"
+                            "[owner]\nlink='0.0.0.0:1'\nadvertise='10.0.0.1:2'\n");
+  CHECK(config(far.show()).show() == far.show());
+  CHECK(contains(far.show(), "master = \"[fd00::1]:7000\"\n"));
+}
+
+TEST_CASE("config: nobody reaches this host from another one unless that is said") {
+  const Config c = config("");
+  CHECK_FALSE(c.master.listen.enabled);
+  CHECK_FALSE(c.owner.link.enabled);
+  CHECK_FALSE(c.common.master.enabled);
+  CHECK(contains(c.show(), "listen = \"off\"\n"));
+}
+
+TEST_CASE("config: an address beyond loopback needs a secret, and the line says so") {
+  for (const char* address :
+       {"0.0.0.0:1", "[::]:1", "*:0", "10.0.0.1:0", "host:1", "128.0.0.1:1", "[::2]:1", "127.1:1", "localhost.example:1"}) {
+    CHECK(contains(wrong("[master]\n\nlisten = '" + std::string(address) + "'\n"), "f.toml:3: master.listen = \"" + std::string(address)));
+    CHECK(contains(wrong("[owner]\nadvertise='a'\nlink = '" + std::string(address) + "'\n"), "f.toml:3: owner.link"));
+    CHECK(config("[common]\nsecret_file='/k'\n[master]\nlisten='" + std::string(address) + "'\n").master.listen.enabled);
+  }
+  for (const char* address : {"127.0.0.1:0", "127.255.0.9:80", "[::1]:1", "localhost:1", "off"})
+    CHECK(toString(config("[master]\nlisten='" + std::string(address) + "'\n").master.listen) == address);
+}
+
+TEST_CASE("config: a link on every address needs to be told which one others use") {
+  const std::string why = wrong("[common]\nsecret_file='/k'\n[owner]\nlink='0.0.0.0:0'\n");
+  CHECK(contains(why, "f.toml:4: owner.link"));
+  CHECK(contains(why, "owner.advertise"));
+}
+
+TEST_CASE("config: a certificate and its key come together") {
+  CHECK(contains(wrong("[common]\ntls_certificate='/c'\n"), "f.toml:2: common.tls_certificate needs common.tls_key"));
+  CHECK(contains(wrong("[common]\n\ntls_key='/k'\n"), "f.toml:3: common.tls_key needs common.tls_certificate"));
+  CHECK(config("[common]\ntls_ca='/ca'\n").common.tlsCa == "/ca");
 }
 
 TEST_CASE("config: what is shown can be read again, with quotes and backslashes in paths too") {
@@ -232,6 +278,14 @@ TEST_CASE("config: wrong types and values out of range are refused with line, va
                            "node = ''", "max_keys = 15", "max_clients = 0", "populate = 1", "segment_size = 1.5"}) {
     CHECK(contains(wrong("[owner]\n" + std::string(line) + "\n"), "f.toml:2: "));
   }
+  for (const char* line : {"link = 'x'", "link = 1", "advertise = '0.0.0.0'", "advertise = 'a:0'", "advertise = 'a:b'", "advertise = 'off'",
+                           "advertise = 'a/b'", "label = '../x'", "label = 1"}) {
+    CHECK(contains(wrong("[owner]\n" + std::string(line) + "\n"), "f.toml:2: "));
+  }
+  for (const char* line : {"master = 'h'", "master = 'h:0'", "master = 'off'", "master = '0.0.0.0:1'", "master = 7000", "secret_file = 1",
+                           "tls_ca = true"}) {
+    CHECK(contains(wrong("[common]\n" + std::string(line) + "\n"), "f.toml:2: "));
+  }
   for (const char* line : {"nodes = 'a'", "nodes = ['a', 'a']", "nodes = ['a', 1]", "nodes = ['/']"}) {
     CHECK(contains(wrong("[up]\n" + std::string(line) + "\n"), "f.toml:2: "));
   }
@@ -251,10 +305,12 @@ TEST_CASE("config: a file that cannot be read is an error") {
 }
 
 TEST_CASE("http address: off, or an address and a port") {
-  CHECK_FALSE(parseHttpAddress("off").value().enabled);
-  CHECK(parseHttpAddress("[::1]:8080").value().host == "[::1]");
-  CHECK(parseHttpAddress("0.0.0.0:65535").value().port == 65535);
-  for (const char* bad : {"", "on", "h", "h:", ":1", "h:-1", "h:1x", "h:65536", "h:000001"}) CHECK_FALSE(parseHttpAddress(bad));
+  CHECK_FALSE(parseEndpoint("off").value().enabled);
+  CHECK(parseEndpoint("[::1]:8080").value().host == "[::1]");
+  CHECK(parseEndpoint("0.0.0.0:65535").value().port == 65535);
+  for (const char* bad : {"", "on", "h", "h:", ":1", "h:-1", "h:1x", "h:65536", "h:000001", "::1:80", "[]:80", "unix:/x:80", "a b:1",
+                          "**:1"})
+    CHECK_FALSE(parseEndpoint(bad));
 }
 
 }  // namespace

@@ -9,8 +9,10 @@
 
 #include "base/log.h"
 #include "options.h"
+#include "rpc/access.h"
 #include "rpc/daemon.h"
-#include "rpc/unix_stream.h"
+#include "rpc/net_stream.h"
+#include "rpc/socket_stream.h"
 #include "service.h"
 #include "shm/paths.h"
 #include "state_file.h"
@@ -28,6 +30,12 @@ int run(const Options& options) {
   rpc::Daemon daemon;
   log::start("fluxon-master", config.common.logLevel);
 
+  kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
+  if (config.master.listen.enabled) {
+    Result<kj::Own<rpc::Access>> loaded = rpc::Access::load(config.common, rpc::Access::Side::listens);
+    if (!loaded) return fail(loaded.error());
+    access = kj::mv(loaded.value());
+  }
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
   if (!paths) return fail(paths.error());
   if (Error error = shm::makeDirectories(*paths, paths->masterDir(), -1); !error.ok()) return fail(error);
@@ -50,23 +58,46 @@ int run(const Options& options) {
   if (Error error = storeState(statePath, *state); !error.ok()) return fail(error);
 
   const MasterCore::Identity identity{config.common.cluster, state->clusterId, state->term, newIncarnation()};
-  Service service(daemon, identity, Settings{config.master.lease, config.master.putWait, config.master.minimumKeyLease}, *state, statePath);
+  rpc::Refusals refusals;
+  Service service(daemon, identity, Settings{config.master.lease, config.master.putWait, config.master.minimumKeyLease}, *state, statePath,
+                  refusals);
 
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
   Result<std::string> address = http.listen(config.master.http).wait(daemon.waitScope());
   if (!address) return fail(address.error());
   service.setHttp(*address);
 
+  // After the lock, so that a second master of the cluster hears of the first one and not of a port; and before the socket, so that
+  // nobody is served by a master that cannot start.
+  kj::Own<rpc::NetListener> remote;
+  if (config.master.listen.enabled) {
+    Result<kj::Own<rpc::NetListener>> bound = rpc::NetListener::bind(daemon.io(), config.master.listen, *access, link::Purpose::rpc,
+                                                                     {"", identity.incarnation}, refusals);
+    if (!bound) return fail(bound.error());
+    remote = kj::mv(bound.value());
+    service.setListen(toString(remote->address()));
+  }
   const std::string socket = paths->masterSocket();
   ::unlink(socket.c_str());
-  Result<kj::Own<rpc::UnixListener>> listener = rpc::UnixListener::bind(daemon.io().unixEventPort, daemon.timer(), socket);
+  Result<kj::Own<rpc::SocketListener>> listener =
+      rpc::SocketListener::bindUnix(daemon.io().unixEventPort, daemon.timer(), socket, refusals);
   if (!listener) return fail(listener.error());
   capnp::TwoPartyServer server(service.bootstrap());
-  kj::Promise<void> serving = (*listener)
-                                  ->serve([&](kj::Own<kj::AsyncIoStream> stream) { server.accept(kj::mv(stream)); })
-                                  .eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); });
+  const auto failed = [](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); };
+  kj::Promise<void> serving =
+      (*listener)
+          ->serve([&](rpc::SocketListener::Accepted connection) { server.accept(kj::mv(connection.stream)); })
+          .eagerlyEvaluate(failed);
 
-  const std::string status = "term " + std::to_string(identity.term.value) + ", http " + (address->empty() ? "off" : *address);
+  kj::Promise<void> servingRemote = kj::NEVER_DONE;
+  if (remote.get()) {
+    servingRemote = remote->serve([&](kj::Own<kj::AsyncIoStream> stream, const link::Party&) { server.accept(kj::mv(stream)); })
+                        .eagerlyEvaluate(failed);
+  }
+
+  const std::string listens = remote.get() ? toString(remote->address()) : "off";
+  const std::string status = "term " + std::to_string(identity.term.value) + ", listen " + listens + ", http " +
+                             (address->empty() ? "off" : *address);
   log::info("ready: cluster " + identity.cluster + ", " + status);
   rpc::announceReady(options.readyFd, status);
   daemon.stopped().wait(daemon.waitScope());

@@ -113,6 +113,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
     out.setMaster(core.identity().incarnation.value);
     out.setPid(static_cast<uint64_t>(::getpid()));
     out.setHttp(service_.http_);
+    out.setListen(service_.listen_);
     out.setLeaseMs(static_cast<uint64_t>(core.settings().lease.ms()));
     out.setKeys(core.keys());
     out.setInFlightPuts(core.inFlightPuts());
@@ -168,10 +169,12 @@ class Service::MasterServer final : public schema::Master::Server {
   Service& service_;
 };
 
-Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings settings, DurableState durable, std::string statePath)
+Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings settings, DurableState durable, std::string statePath,
+                 const rpc::Refusals& refusals)
     : daemon_(daemon),
       durable_(std::move(durable)),
       statePath_(std::move(statePath)),
+      refusals_(refusals),
       started_(bootTime()),
       core_(std::move(identity), settings, durable_.members,
             bootTime() + milliseconds(static_cast<int64_t>(durable_.leaseMs)) +
@@ -290,7 +293,7 @@ std::string Service::health(bool& healthy) const {
   return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"cluster\":" +
          jsonString(core_.identity().cluster) + ",\"term\":" + std::to_string(core_.identity().term.value) + ",\"recovering\":" +
          (core_.recovering() ? "true" : "false") + ",\"owners\":" + std::to_string(joined) + ",\"silent\":" + std::to_string(silent) +
-         ",\"error\":" + jsonString(stateError_) + "}";
+         ",\"listen\":" + jsonString(listen_) + ",\"error\":" + jsonString(stateError_) + "}";
 }
 
 std::string Service::metrics() const {
@@ -315,6 +318,7 @@ std::string Service::metrics() const {
   counter("fluxon_master_invalidations_total", "Replicas of other owners invalidated by an overwrite or delete.", c.invalidations);
   counter("fluxon_master_owners_fenced_total", "Incarnations of owners fenced.", c.fenced);
   counter("fluxon_master_key_leases_expired_total", "Key leases whose time ran out.", c.leasesExpired);
+  counter("fluxon_master_connections_refused_total", "Connections refused before they could ask anything.", refusals_.count());
   for (const auto& [node, member] : core_.members()) {
     if (member->state != MemberState::joined) continue;
     const rpc::MetricsPage::Labels label{{"node", node}};

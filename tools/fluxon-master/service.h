@@ -12,6 +12,7 @@
 
 #include "master_core.h"
 #include "rpc/daemon.h"
+#include "rpc/socket_stream.h"
 #include "schema/master.capnp.h"
 #include "state_file.h"
 
@@ -19,11 +20,13 @@ namespace fluxon::master {
 
 class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
  public:
-  Service(rpc::Daemon&, MasterCore::Identity, Settings, DurableState, std::string statePath);
+  Service(rpc::Daemon&, MasterCore::Identity, Settings, DurableState, std::string statePath, const rpc::Refusals&);
   ~Service() noexcept override;
 
   schema::Master::Client bootstrap();
   void setHttp(std::string address) { http_ = std::move(address); }
+  // Where processes of other hosts connect; empty: nowhere.
+  void setListen(std::string address) { listen_ = std::move(address); }
   std::string metrics() const;
   std::string health(bool& healthy) const;
 
@@ -53,7 +56,8 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   rpc::Daemon& daemon_;
   DurableState durable_;
   std::string statePath_;
-  std::string http_;
+  const rpc::Refusals& refusals_;
+  std::string http_, listen_;
   Time started_;
   std::map<Member*, Channel> channels_;
   std::map<Member*, std::vector<rpc::MasterMessage>> early_;  // for members that are about to get a channel

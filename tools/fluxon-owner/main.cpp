@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "node_files.h"
 #include "options.h"
+#include "rpc/access.h"
 #include "rpc/daemon.h"
 #include "service.h"
 
@@ -24,6 +25,12 @@ int run(const Options& options) {
   rpc::Daemon daemon;
   log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
 
+  kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
+  if (config.common.master.enabled) {
+    Result<kj::Own<rpc::Access>> loaded = rpc::Access::load(config.common, rpc::Access::Side::connects);
+    if (!loaded) return fail(loaded.error());
+    access = kj::mv(loaded.value());
+  }
   int group = -1;
   if (!config.common.shmGroup.empty()) {
     const ::group* found = ::getgrnam(config.common.shmGroup.c_str());
@@ -37,7 +44,7 @@ int run(const Options& options) {
   log::info("segment " + formatSize(config.owner.segmentBytes) + ", directory for " + std::to_string(config.owner.maxKeys) + " keys: " +
             formatSize((*files)->fileBytes() - config.owner.segmentBytes) + ", " + (*files)->paths().nodeDir(options.node));
 
-  Service service(daemon, **files, config);
+  Service service(daemon, **files, config, *access);
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
   Result<std::string> address = http.listen(config.owner.http).wait(daemon.waitScope());
   if (!address) return fail(address.error());

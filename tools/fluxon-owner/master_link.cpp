@@ -7,7 +7,8 @@
 
 #include "base/log.h"
 #include "rpc/codec.h"
-#include "rpc/unix_stream.h"
+#include "rpc/net_stream.h"
+#include "rpc/socket_stream.h"
 
 namespace fluxon::owner {
 
@@ -23,8 +24,10 @@ class MasterLink::OwnerServer final : public schema::Owner::Server {
   MasterLink& link_;
 };
 
-MasterLink::MasterLink(rpc::Daemon& daemon, Place place, OwnerCore& core, shm::DirectoryHeader& header, std::function<void()> changed)
+MasterLink::MasterLink(rpc::Daemon& daemon, rpc::Access& access, Place place, OwnerCore& core, shm::DirectoryHeader& header,
+                       std::function<void()> changed)
     : daemon_(daemon),
+      access_(access),
       place_(std::move(place)),
       core_(core),
       header_(header),
@@ -55,12 +58,20 @@ kj::Promise<void> MasterLink::run() {
   });
 }
 
+kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
+  using Connected = Result<kj::Own<kj::AsyncIoStream>>;
+  const auto stream = [](Connected&& connected) {
+    if (!connected) kj::throwFatalException(KJ_EXCEPTION(FAILED, connected.error().message()));
+    return kj::mv(connected.value());
+  };
+  if (!place_.master.enabled) return stream(rpc::connectUnix(daemon_.io().unixEventPort, place_.socket));
+  const link::Party self{place_.registration.node, place_.registration.incarnation};
+  return rpc::connectPeer(daemon_.io(), access_, place_.master, link::Purpose::rpc, self).then(stream);
+}
+
 // One connection, from its beginning to its end.
 kj::Promise<void> MasterLink::converse() {
-  return kj::evalNow([this]() -> kj::Promise<capnp::Response<schema::Master::HelloResults>> {
-    Result<kj::Own<kj::AsyncIoStream>> connected = rpc::connectUnix(daemon_.io().unixEventPort, place_.socket);
-    KJ_REQUIRE(connected.ok(), connected.error().message());
-    kj::Own<kj::AsyncIoStream> stream = kj::mv(connected.value());
+  return kj::evalNow([this] { return connect(); }).then([this](kj::Own<kj::AsyncIoStream> stream) {
     auto client = kj::heap<capnp::TwoPartyClient>(*stream);
     schema::Master::Client master = client->bootstrap().castAs<schema::Master>();
     Connection& connection =

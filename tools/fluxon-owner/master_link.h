@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "owner_core.h"
+#include "rpc/access.h"
 #include "rpc/daemon.h"
 #include "rpc/messages.h"
 #include "schema/master.capnp.h"
@@ -25,11 +26,12 @@ namespace fluxon::owner {
 class MasterLink final : private kj::TaskSet::ErrorHandler {
  public:
   struct Place {
-    std::string socket;   // of the master
+    std::string socket;   // of a master on this host
+    Endpoint master;      // on another host; off: by the socket
     std::string cluster;
     rpc::Registration registration;  // node, host, sizes; incarnation and occupied are filled in here
   };
-  MasterLink(rpc::Daemon&, Place, OwnerCore&, shm::DirectoryHeader&, std::function<void()> changed);
+  MasterLink(rpc::Daemon&, rpc::Access&, Place, OwnerCore&, shm::DirectoryHeader&, std::function<void()> changed);
   ~MasterLink();
 
   void start() { tasks_.add(run()); }
@@ -55,6 +57,7 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
     kj::Maybe<schema::Session::Client> session;
   };
 
+  kj::Promise<kj::Own<kj::AsyncIoStream>> connect();
   kj::Promise<void> run();
   kj::Promise<void> converse();
   kj::Promise<void> registerNow(uint64_t term, uint64_t master, bool anew);
@@ -64,6 +67,7 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&&) override;
 
   rpc::Daemon& daemon_;
+  rpc::Access& access_;
   Place place_;
   OwnerCore& core_;
   shm::DirectoryHeader& header_;

@@ -35,7 +35,7 @@ rpc::Registration registrationOf(NodeFiles& files, const Config& config) {
 
 }  // namespace
 
-Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config)
+Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rpc::Access& access)
     : daemon_(daemon),
       files_(files),
       populating_(config.owner.populate),
@@ -44,8 +44,9 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config)
       clients_(daemon, files, config.owner.maxClients,
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); }}),
-      link_(daemon, {files.paths().masterSocket(), files.paths().cluster, registrationOf(files, config)}, core_, files.header(),
-            [this] { run(); }),
+      link_(daemon, access,
+            {files.paths().masterSocket(), config.common.master, files.paths().cluster, registrationOf(files, config)}, core_,
+            files.header(), [this] { run(); }),
       tasks_(*this) {}
 Service::~Service() noexcept = default;
 

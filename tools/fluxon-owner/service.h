@@ -17,7 +17,7 @@ namespace fluxon::owner {
 
 class Service final : public Host, private kj::TaskSet::ErrorHandler {
  public:
-  Service(rpc::Daemon&, NodeFiles&, const Config&);
+  Service(rpc::Daemon&, NodeFiles&, const Config&, rpc::Access&);
   ~Service() noexcept override;
 
   Error start();

@@ -32,7 +32,7 @@ void print(const Finding& finding, Format format) {
   emit(line + "\n");
 }
 
-ClusterFacts askCluster(const shm::Paths& paths, uint32_t timeoutMs) {
+ClusterFacts askCluster(const Config::Common& common, const shm::Paths& paths, uint32_t timeoutMs) {
   ClusterFacts facts;
   facts.cluster = paths.cluster;
   facts.masterRuns = shm::LockFile::held(paths.masterDir() + "/lock");
@@ -40,7 +40,7 @@ ClusterFacts askCluster(const shm::Paths& paths, uint32_t timeoutMs) {
     if (shm::LockFile::held(paths.file(node, "lock"))) facts.runningHere.push_back(node);
   }
   if (!facts.masterRuns && facts.runningHere.empty()) return facts;
-  const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(paths, timeoutMs);
+  const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(common, paths, timeoutMs);
   if (!master) return facts.error = master.error(), facts;
   const Result<std::vector<MemberInfo>> members = master.value()->members();
   if (!members) return facts.error = members.error(), facts;
@@ -75,7 +75,7 @@ int doctor(const Options& options) {
   for (const Finding& finding : checkPorts(probePorts(paths.value(), config, nodes))) report(finding);
   const Leftovers leftovers = probeLeftovers(paths.value(), nodes);
   for (const Finding& finding : checkLeftovers(leftovers.found, leftovers.unseen)) report(finding);
-  report(checkCluster(askCluster(paths.value(), options.callTimeoutMs())));
+  report(checkCluster(askCluster(options.config.common, paths.value(), options.callTimeoutMs())));
   if (failed == 0) return 0;
   return fail(Code::unavailable, std::to_string(failed) + (failed == 1 ? " check has failed" : " checks have failed"));
 }

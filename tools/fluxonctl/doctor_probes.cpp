@@ -114,7 +114,7 @@ void nameHolder(PortFacts& port, uint16_t number) {
 }
 
 // Whether this process could listen at the address now.
-void tryPort(PortFacts& port, const HttpAddress& address) {
+void tryPort(PortFacts& port, const Endpoint& address) {
   const auto refuse = [&](const std::string& why) {
     port.state = PortFacts::State::refused;
     port.refusal = why;
@@ -247,8 +247,8 @@ IoUringFacts probeIoUring() {
 }
 
 std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config, const std::vector<std::string>& nodes) {
-  std::vector<std::pair<HttpAddress, PortFacts>> ports;
-  const auto claim = [&](const HttpAddress& address, const std::string& process, const std::string& lock) {
+  std::vector<std::pair<Endpoint, PortFacts>> ports;
+  const auto claim = [&](const Endpoint& address, const std::string& process, const std::string& lock) {
     if (!address.enabled || address.port == 0) return;
     const std::string text = fluxon::toString(address);
     auto at = std::find_if(ports.begin(), ports.end(), [&](const auto& each) { return each.second.address == text; });

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rpc/access.h"
 #include "rpc/codec.h"
+#include "rpc/net_stream.h"
 
 namespace fluxon::ctl {
 
@@ -41,6 +43,7 @@ struct MasterClient::State {
   std::string cluster;
   uint32_t timeoutMs;
   kj::AsyncIoContext io;
+  kj::Own<rpc::Access> access;  // to a master on another host
   kj::Own<kj::AsyncIoStream> stream;
   kj::Own<capnp::TwoPartyClient> rpc;
   kj::Maybe<schema::Operator::Client> op;
@@ -51,24 +54,52 @@ struct MasterClient::State {
 MasterClient::MasterClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
 MasterClient::~MasterClient() = default;
 
-Result<std::unique_ptr<MasterClient>> MasterClient::connect(const shm::Paths& paths, uint32_t timeoutMs) {
+Error MasterClient::connectLocal(State& state, const shm::Paths& paths) {
   const std::string path = paths.masterSocket();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return Error{Code::invalidArgument, path + " is too long for a socket"};
+  if (path.size() >= sizeof address.sun_path) return {Code::invalidArgument, path + " is too long for a socket"};
   std::memcpy(address.sun_path, path.c_str(), path.size());
   // Not through KJ: errno tells an absent master from a forbidden one.
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return systemError("socket", errno);
-  auto state = std::make_unique<State>(paths.cluster, timeoutMs);
-  state->stream = state->io.lowLevelProvider->wrapSocketFd(kj::AutoCloseFd(fd), kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
+  state.stream = state.io.lowLevelProvider->wrapSocketFd(kj::AutoCloseFd(fd), kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    if (errno == EAGAIN) return Error{Code::timedOut, "the master of cluster " + paths.cluster + " takes no connections"};
+    if (errno == EAGAIN) return {Code::timedOut, "the master of cluster " + paths.cluster + " takes no connections"};
     if (errno != ENOENT && errno != ECONNREFUSED) return systemError("connect " + path, errno);
-    return Error{Code::unavailable, "no master of cluster " + paths.cluster + " is running (start one: fluxonctl up)"};
+    return {Code::unavailable, "no master of cluster " + paths.cluster + " is running (start one: fluxonctl up)"};
   }
+  return {};
+}
+
+Error MasterClient::connectRemote(State& state, const Config::Common& common) {
+  Result<kj::Own<rpc::Access>> access = rpc::Access::load(common, rpc::Access::Side::connects);
+  if (!access) return access.error();
+  state.access = kj::mv(access.value());
+  using Connected = Result<kj::Own<kj::AsyncIoStream>>;
+  Result<Connected> waited = state.await<Connected>(
+      rpc::connectPeer(state.io, *state.access, common.master, link::Purpose::rpc, {}), "the master at " + toString(common.master));
+  if (!waited) return waited.error();
+  if (!waited.value()) return waited.value().error();
+  state.stream = kj::mv(waited.value().value());
+  return {};
+}
+
+Result<std::unique_ptr<MasterClient>> MasterClient::connect(const Config::Common& common, const shm::Paths& paths, uint32_t timeoutMs) {
+  auto state = std::make_unique<State>(paths.cluster, timeoutMs);
+  const Error error = common.master.enabled ? connectRemote(*state, common) : connectLocal(*state, paths);
+  if (!error.ok()) return error;
   state->rpc = kj::heap<capnp::TwoPartyClient>(*state->stream);
-  state->op = state->rpc->bootstrap().castAs<schema::Master>().operatorRequest().send().getOperator();
+  schema::Master::Client master = state->rpc->bootstrap().castAs<schema::Master>();
+  state->op = master.operatorRequest().send().getOperator();
+  if (common.master.enabled) {
+    // The address does not say which cluster it is of, as the socket's path does.
+    const auto hello = state->answer(master.helloRequest().send());
+    if (!hello) return hello.error();
+    const std::string cluster = rpc::toString(hello.value().getCluster());
+    if (cluster != paths.cluster)
+      return Error{Code::badConfig, "the master at " + toString(common.master) + " is of cluster " + cluster + ", not of " + paths.cluster};
+  }
   return std::unique_ptr<MasterClient>(new MasterClient(std::move(state)));
 }
 
@@ -83,6 +114,7 @@ Result<MasterStatus> MasterClient::status() {
   to.master = Incarnation(from.getMaster());
   to.pid = from.getPid();
   to.http = rpc::toString(from.getHttp());
+  to.listen = rpc::toString(from.getListen());
   to.leaseMs = from.getLeaseMs();
   to.keys = from.getKeys();
   to.inFlightPuts = from.getInFlightPuts();

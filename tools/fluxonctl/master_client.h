@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/config.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "shm/paths.h"
@@ -18,7 +19,7 @@ struct MasterStatus {
   Term term;
   Incarnation master;
   uint64_t pid = 0;
-  std::string http;  // empty: off
+  std::string http, listen;  // empty: off
   uint64_t leaseMs = 0, keys = 0, inFlightPuts = 0, uptimeMs = 0;
   bool recovering = false;
 };
@@ -42,7 +43,8 @@ struct RouteInfo {
 
 class MasterClient {
  public:
-  static Result<std::unique_ptr<MasterClient>> connect(const shm::Paths& paths, uint32_t timeoutMs);
+  // To the master that the configuration names on another host, else to the socket of this host's.
+  static Result<std::unique_ptr<MasterClient>> connect(const Config::Common&, const shm::Paths& paths, uint32_t timeoutMs);
   ~MasterClient();
 
   Result<MasterStatus> status();
@@ -55,6 +57,8 @@ class MasterClient {
  private:
   struct State;
   explicit MasterClient(std::unique_ptr<State> state);
+  static Error connectLocal(State&, const shm::Paths&);
+  static Error connectRemote(State&, const Config::Common&);
   std::unique_ptr<State> state_;
 };
 

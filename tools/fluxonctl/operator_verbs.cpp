@@ -46,13 +46,15 @@ int status(MasterClient& master, const Options& options) {
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
   const MasterStatus& s = asked.value();
+  const Cell listen = s.listen.empty() ? Cell{"listen", "off", "null"} : text("listen", s.listen);
   if (options.format == Format::json) {
     std::string owners;
     for (const MemberInfo& member : members.value()) owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(member));
     Rows(Format::json).add({text("cluster", s.cluster), text("cluster_id", s.clusterId), number("term", s.term.value),
                             text("incarnation", toString(s.master)), number("pid", s.pid), number("uptime_ms", s.uptimeMs),
                             number("lease_ms", s.leaseMs), flag("recovering", s.recovering), number("keys", s.keys),
-                            number("puts_in_flight", s.inFlightPuts), urlCell(s.http), {"owners", "", "[" + owners + "]"}});
+                            number("puts_in_flight", s.inFlightPuts), listen, urlCell(s.http),
+                            {"owners", "", "[" + owners + "]"}});
     return 0;
   }
   const auto line = [](const std::string& name, const std::string& value) {
@@ -61,6 +63,7 @@ int status(MasterClient& master, const Options& options) {
   line("cluster", s.cluster + ", id " + s.clusterId);
   line("master", "pid " + std::to_string(s.pid) + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) +
                      ", up " + formatDuration(s.uptimeMs));
+  line("listen", listen.human);
   line("metrics", s.http.empty() ? "off" : metricsUrl(s.http));
   line("lease", std::to_string(s.leaseMs) + " ms");
   line("recovering", s.recovering ? "yes" : "no");
@@ -194,7 +197,7 @@ int metrics(MasterClient& master, const Options& options) {
 int operatorVerb(const Options& options) {
   const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
   if (!paths) return fail(paths.error());
-  const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(paths.value(), options.callTimeoutMs());
+  const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(options.config.common, paths.value(), options.callTimeoutMs());
   if (!master) return fail(master.error());
   switch (options.verb) {
     case Verb::members: return members(*master.value(), options);

@@ -54,7 +54,8 @@ void closePart(auto* handle) {
 
 class Supervisor {
  public:
-  Supervisor(std::vector<ProcessSpec> processes, SupervisorEvents events) : events_(std::move(events)) {
+  Supervisor(std::vector<ProcessSpec> processes, SupervisorEvents events)
+      : events_(std::move(events)), masters_(!processes.empty() && processes.front().isMaster ? 1 : 0) {
     FLUXON_CHECK(uv_loop_init(&loop_) == 0, "uv_loop_init");
     for (ProcessSpec& spec : processes) {
       Child& child = *children_.emplace_back(std::make_unique<Child>());
@@ -81,7 +82,11 @@ class Supervisor {
         static_cast<Supervisor*>(timer->data)->fail(sysexit(Code::timedOut), "not everything was ready in time; all is stopped");
       }, *startTimeoutMs, 0);
     }
-    spawn(*children_.front());
+    if (masters_ == 1) {
+      spawn(*children_.front());
+    } else {
+      startOwners();
+    }
     uv_run(&loop_, UV_RUN_DEFAULT);
     FLUXON_CHECK(uv_loop_close(&loop_) == 0, "a handle of the supervisor is open");
     return status_;
@@ -150,6 +155,11 @@ class Supervisor {
         });
   }
 
+  void startOwners() {
+    phase_ = Phase::startingOwners;
+    for (size_t i = masters_; i < children_.size() && !stopping(); ++i) spawn(*children_[i]);
+  }
+
   void release(Child& child) {
     closePart(&child.life->readiness);
     closePart(&child.life->process);
@@ -165,10 +175,7 @@ class Supervisor {
     } else {
       events_.ready(child.spec, child.life->process.pid);
     }
-    if (phase_ == Phase::startingMaster) {
-      phase_ = Phase::startingOwners;
-      for (size_t i = 1; i < children_.size() && !stopping(); ++i) spawn(*children_[i]);
-    }
+    if (phase_ == Phase::startingMaster) startOwners();
     const bool all = std::all_of(children_.begin(), children_.end(), [](const auto& each) { return each->everReady; });
     if (phase_ == Phase::startingOwners && all) {
       phase_ = Phase::up;
@@ -209,7 +216,7 @@ class Supervisor {
     phase_ = Phase::stoppingOwners;
     uv_timer_stop(&startTimer_);
     for (const auto& child : children_) uv_timer_stop(&child->restart);
-    for (size_t i = 1; i < children_.size(); ++i) send(*children_[i], SIGTERM);
+    for (size_t i = masters_; i < children_.size(); ++i) send(*children_[i], SIGTERM);
     const auto due = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->timeToKill(); };
     uv_timer_start(&killTimer_, due, kKillOwnersMs, kKillAllMs - kKillOwnersMs);
     stopMore();
@@ -217,12 +224,13 @@ class Supervisor {
 
   // Goes as far as the processes that are left allow.
   void stopMore() {
-    const bool ownersLeft = std::any_of(children_.begin() + 1, children_.end(), [](const auto& child) { return child->life != nullptr; });
+    const auto owners = children_.begin() + static_cast<ptrdiff_t>(masters_);
+    const bool ownersLeft = std::any_of(owners, children_.end(), [](const auto& child) { return child->life != nullptr; });
     if (phase_ == Phase::stoppingOwners && !ownersLeft) {
       phase_ = Phase::stoppingMaster;
-      send(*children_.front(), SIGTERM);
+      if (masters_ == 1) send(*children_.front(), SIGTERM);
     }
-    if (ownersLeft || children_.front()->life) return;
+    if (ownersLeft || (masters_ == 1 && children_.front()->life)) return;
     for (uv_signal_t& signal : signals_) closeHandle(&signal);
     closeHandle(&startTimer_);
     closeHandle(&killTimer_);
@@ -231,7 +239,7 @@ class Supervisor {
 
   void timeToKill() {
     if (phase_ == Phase::stoppingMaster) return killAll();
-    for (size_t i = 1; i < children_.size(); ++i) kill(*children_[i]);
+    for (size_t i = masters_; i < children_.size(); ++i) kill(*children_[i]);
   }
   void killAll() {
     for (const auto& child : children_) kill(*child);
@@ -250,6 +258,7 @@ class Supervisor {
   uv_timer_t startTimer_, killTimer_;
   uv_signal_t signals_[3];
   std::vector<std::unique_ptr<Child>> children_;
+  size_t masters_;  // 0 or 1, at the front
   Phase phase_ = Phase::startingMaster;
   int status_ = 0;
   char scratch_[64];

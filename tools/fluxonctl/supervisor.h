@@ -2,6 +2,7 @@
 //
 // The life of the whole:
 //   startingMaster ──► startingOwners ──► up ──► stoppingOwners ──► stoppingMaster ──► (no process left: run() returns)
+//   (without a master of its own: from startingOwners, to stoppingOwners)
 //         └── ended before it was ready, signal, or time-out ──────────▲
 // and of one process: starting ──► ready ──► down, then after a pause starting again, unless the whole stops.
 //
@@ -27,6 +28,7 @@ struct ProcessSpec {
   std::string name;                    // "fluxon-owner[n0]"
   std::vector<std::string> arguments;  // the program first; --ready-fd is added
   int logFd = 2;                       // stdout and stderr of the process
+  bool isMaster = false;
 };
 
 struct SupervisorEvents {
@@ -35,8 +37,8 @@ struct SupervisorEvents {
   std::function<void(const std::string&)> problem;          // one line
 };
 
-// `processes`: the master first, then owners. Blocks until SIGTERM, SIGINT or SIGHUP, or until the start has failed or has taken
-// longer than `startTimeoutMs`. Exit status: 0 after a signal.
+// `processes`: the master first, if it is of this host, then owners. Blocks until SIGTERM, SIGINT or SIGHUP, or until the start has
+// failed or has taken longer than `startTimeoutMs`. Exit status: 0 after a signal.
 int supervise(std::vector<ProcessSpec> processes, std::optional<uint32_t> startTimeoutMs, SupervisorEvents events);
 
 }  // namespace fluxon::ctl

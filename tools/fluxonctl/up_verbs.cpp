@@ -36,7 +36,8 @@ std::string programPath(const std::string& name) {
 }
 
 std::vector<ProcessSpec> processesOf(const Options& options) {
-  std::vector<ProcessSpec> processes{{"fluxon-master", {programPath("fluxon-master")}}};
+  std::vector<ProcessSpec> processes;
+  if (!options.config.common.master.enabled) processes.push_back({"fluxon-master", {programPath("fluxon-master")}, 2, true});
   const std::vector<std::string> nodes = options.node.empty() ? options.config.up.nodes : std::vector{options.node};
   for (const std::string& node : nodes) {
     processes.push_back({"fluxon-owner[" + node + "]", {programPath("fluxon-owner"), "--node", node}});

@@ -1,0 +1,366 @@
+#include "rpc/socket_stream.h"
+
+#include <errno.h>
+#include <kj/debug.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "base/log.h"
+
+namespace fluxon::rpc {
+namespace {
+
+using Observer = kj::UnixEventPort::FdObserver;
+
+// The peer, its host or the way to it.
+bool isGone(int error) {
+  return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == ECONNABORTED;
+}
+
+class SocketStream final : public kj::AsyncIoStream {
+ public:
+  SocketStream(kj::UnixEventPort& port, kj::AutoCloseFd fd)
+      : port_(port), fd_(kj::mv(fd)), readable_(port, fd_, Observer::OBSERVE_READ), buffer_(kj::heapArray<kj::byte>(kBufferBytes)) {}
+
+  kj::Promise<size_t> tryRead(void* to, size_t minBytes, size_t maxBytes) override {
+    return readOn(static_cast<kj::byte*>(to), minBytes, maxBytes, 0);
+  }
+
+  kj::Promise<void> write(const void* from, size_t size) override {
+    std::vector<iovec> rest{{const_cast<void*>(from), size}};
+    return writeOn(std::move(rest));
+  }
+  kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override {
+    std::vector<iovec> rest;
+    rest.reserve(pieces.size());
+    for (const auto& piece : pieces) {
+      if (piece.size() > 0) rest.push_back({const_cast<kj::byte*>(piece.begin()), piece.size()});
+    }
+    return writeOn(std::move(rest));
+  }
+
+  // The end of a connection shows as the end of reading; RPC always reads.
+  kj::Promise<void> whenWriteDisconnected() override { return kj::NEVER_DONE; }
+  void shutdownWrite() override { ::shutdown(fd_, SHUT_WR); }
+
+ private:
+  static constexpr size_t kBufferBytes = 64 * 1024;
+  static constexpr size_t kMostPieces = 512;
+
+  kj::Promise<size_t> readOn(kj::byte* to, size_t minBytes, size_t maxBytes, size_t done) {
+    for (;;) {
+      const size_t taken = std::min(maxBytes - done, end_ - begin_);
+      if (taken > 0) std::memcpy(to + done, buffer_.begin() + begin_, taken);
+      begin_ += taken;
+      done += taken;
+      if (done >= minBytes) return done;
+      // The buffer is empty. What is longer than it goes straight to its place.
+      const bool direct = maxBytes - done >= kBufferBytes;
+      const ssize_t n = direct ? ::read(fd_, to + done, maxBytes - done) : ::read(fd_, buffer_.begin(), kBufferBytes);
+      if (n > 0 && direct) {
+        done += static_cast<size_t>(n);
+      } else if (n > 0) {
+        begin_ = 0;
+        end_ = static_cast<size_t>(n);
+      } else if (n == 0) {
+        return done;
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return readable_.whenBecomesReadable().then([this, to, minBytes, maxBytes, done] { return readOn(to, minBytes, maxBytes, done); });
+      } else if (errno != EINTR) {
+        if (isGone(errno)) return KJ_EXCEPTION(DISCONNECTED, "the peer is gone");
+        KJ_FAIL_SYSCALL("read", errno);
+      }
+    }
+  }
+
+  kj::Promise<void> writeOn(std::vector<iovec> rest) {
+    size_t at = 0;
+    while (at < rest.size()) {
+      msghdr message{};
+      message.msg_iov = &rest[at];
+      message.msg_iovlen = std::min(rest.size() - at, kMostPieces);
+      const ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) {
+          rest.erase(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(at));
+          return whenWritable().then([this, rest = std::move(rest)]() mutable { return writeOn(std::move(rest)); });
+        }
+        if (isGone(errno)) return KJ_EXCEPTION(DISCONNECTED, "the peer is gone");
+        KJ_FAIL_SYSCALL("sendmsg", errno);
+      }
+      size_t sent = static_cast<size_t>(n);
+      for (; at < rest.size() && sent >= rest[at].iov_len; ++at) sent -= rest[at].iov_len;
+      if (sent > 0) rest[at] = {static_cast<char*>(rest[at].iov_base) + sent, rest[at].iov_len - sent};
+    }
+    return kj::READY_NOW;
+  }
+
+  // One descriptor can be watched once: a copy of it is watched for writing, only while bytes wait.
+  kj::Promise<void> whenWritable() {
+    const int copy = ::dup(fd_);
+    KJ_REQUIRE(copy >= 0, "dup", errno);
+    auto watched = kj::heap<kj::AutoCloseFd>(copy);
+    auto observer = kj::heap<Observer>(port_, copy, Observer::OBSERVE_WRITE);
+    auto promise = observer->whenBecomesWritable();
+    return promise.attach(kj::mv(observer), kj::mv(watched));
+  }
+
+  kj::UnixEventPort& port_;
+  kj::AutoCloseFd fd_;
+  Observer readable_;
+  kj::Array<kj::byte> buffer_;
+  size_t begin_ = 0, end_ = 0;  // of what is buffered
+};
+
+Result<sockaddr_un> addressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return Error{Code::invalidArgument, path + " is too long for a socket"};
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  return address;
+}
+
+struct TcpAddress {
+  sockaddr_storage bytes{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
+};
+
+std::string toString(const sockaddr_storage& address, socklen_t length) {
+  char host[NI_MAXHOST] = "?", service[NI_MAXSERV] = "?";
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, service, sizeof service,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  return (address.ss_family == AF_INET6 ? "[" + std::string(host) + "]" : host) + ":" + service;
+}
+
+// Blocks for names, unless `flags` has AI_NUMERICHOST. Empty: `why` says why.
+std::vector<TcpAddress> lookUp(const Endpoint& endpoint, int flags, std::string& why) {
+  const std::string host = bareHost(endpoint);
+  addrinfo hints{};
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host == "*" ? nullptr : host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+  std::vector<TcpAddress> addresses;
+  if (error != 0) {
+    why = error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error);
+    return addresses;
+  }
+  for (const addrinfo* each = found; each; each = each->ai_next) {
+    if (each->ai_addrlen > sizeof(sockaddr_storage)) continue;
+    TcpAddress& to = addresses.emplace_back();
+    std::memcpy(&to.bytes, each->ai_addr, each->ai_addrlen);
+    to.length = each->ai_addrlen;
+  }
+  ::freeaddrinfo(found);
+  return addresses;
+}
+
+// Shared by the loop and the thread that looks up; the last of them drops it.
+struct Lookup {
+  Endpoint endpoint;
+  kj::AutoCloseFd done{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::atomic<bool> finished{false};  // what follows is the loop's
+  std::vector<TcpAddress> addresses;
+  std::string why;
+};
+
+kj::Promise<std::shared_ptr<Lookup>> lookUpAside(kj::UnixEventPort& port, const Endpoint& endpoint) {
+  auto lookup = std::make_shared<Lookup>();
+  lookup->endpoint = endpoint;
+  lookup->addresses = lookUp(endpoint, AI_NUMERICHOST, lookup->why);
+  if (!lookup->addresses.empty()) return lookup;
+  KJ_REQUIRE(lookup->done.get() >= 0, "eventfd", errno);
+  auto observer = kj::heap<Observer>(port, lookup->done, Observer::OBSERVE_READ);
+  auto finished = observer->whenBecomesReadable();
+  std::thread([lookup] {
+    lookup->addresses = lookUp(lookup->endpoint, 0, lookup->why);
+    lookup->finished.store(true, std::memory_order_release);
+    ::eventfd_write(lookup->done, 1);
+  }).detach();
+  return finished.attach(kj::mv(observer)).then([lookup] {
+    KJ_REQUIRE(lookup->finished.load(std::memory_order_acquire));
+    return lookup;
+  });
+}
+
+// Messages leave at once; a host that has gone shows within 11 s in silence, and within 20 s while bytes wait for it.
+void tune(int fd) {
+  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
+}
+
+using Connected = Result<kj::Own<kj::AsyncIoStream>>;
+
+kj::Promise<Connected> connectOne(kj::AsyncIoContext& io, const TcpAddress& address, kj::Duration patience) {
+  const std::string what = "connect " + toString(address.bytes, address.length);
+  const int fd = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return Connected(systemError("socket", errno));
+  kj::AutoCloseFd owned(fd);
+  tune(fd);
+  kj::UnixEventPort& port = io.unixEventPort;
+  const auto judge = [what](int error) {
+    const Error failed = systemError(what, error);
+    return Error{Code::unavailable, failed.detail};
+  };
+  if (::connect(fd, address.get(), address.length) == 0) return Connected(wrapSocket(port, kj::mv(owned)));
+  if (errno != EINPROGRESS) return Connected(judge(errno));
+  auto observer = kj::heap<Observer>(port, fd, Observer::OBSERVE_WRITE);
+  auto writable = observer->whenBecomesWritable();
+  return io.provider->getTimer()
+      .timeoutAfter(patience, writable.attach(kj::mv(observer)))
+      .then([&port, judge, owned = kj::mv(owned)]() mutable -> Connected {
+        int error = 0;
+        socklen_t length = sizeof error;
+        if (::getsockopt(owned, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+        if (error != 0) return judge(error);
+        return wrapSocket(port, kj::mv(owned));
+      }, [judge](kj::Exception&&) -> Connected { return judge(ETIMEDOUT); });
+}
+
+// Each address in turn, as long as the last one has failed.
+kj::Promise<Connected> connectFrom(kj::AsyncIoContext& io, std::shared_ptr<Lookup> lookup, size_t at, kj::Duration each) {
+  return connectOne(io, lookup->addresses[at], each).then([&io, lookup, at, each](Connected&& result) -> kj::Promise<Connected> {
+    if (result || at + 1 == lookup->addresses.size()) return kj::mv(result);
+    return connectFrom(io, lookup, at + 1, each);
+  });
+}
+
+}  // namespace
+
+kj::Own<kj::AsyncIoStream> wrapSocket(kj::UnixEventPort& port, kj::AutoCloseFd fd) {
+  return kj::heap<SocketStream>(port, kj::mv(fd));
+}
+
+void Refusals::add(const std::string& peer, const std::string& why) {
+  ++count_;
+  log::warn("refused a connection of " + peer + ": " + why);
+}
+
+kj::Promise<Connected> connectTcp(kj::AsyncIoContext& io, const Endpoint& endpoint, kj::Duration patience) {
+  kj::Timer& timer = io.provider->getTimer();
+  const kj::TimePoint begun = timer.now();
+  const auto failed = [endpoint](const std::string& why) {
+    return Connected(Error{Code::unavailable, "connect " + fluxon::toString(endpoint) + ": " + why});
+  };
+  return timer.timeoutAfter(patience, lookUpAside(io.unixEventPort, endpoint))
+      .then([&io, &timer, begun, patience, failed](std::shared_ptr<Lookup> lookup) -> kj::Promise<Connected> {
+        if (lookup->addresses.empty()) return failed(lookup->why);
+        const kj::Duration left = std::max(patience - (timer.now() - begun), 1 * kj::MILLISECONDS);
+        return connectFrom(io, lookup, 0, left / static_cast<int64_t>(lookup->addresses.size()));
+      }, [failed](kj::Exception&& error) -> kj::Promise<Connected> {
+        const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
+        return failed(late ? "looking up the name takes too long" : error.getDescription().cStr());
+      });
+}
+
+Result<kj::Own<kj::AsyncIoStream>> connectUnix(kj::UnixEventPort& port, const std::string& path) {
+  const Result<sockaddr_un> address = addressOf(path);
+  if (!address) return address.error();
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return systemError("socket", errno);
+  kj::AutoCloseFd owned(fd);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address.value()), sizeof(sockaddr_un)) != 0) {
+    const Error error = systemError("connect " + path, errno);
+    return error.code == Code::denied ? error : Error{Code::unavailable, error.detail};
+  }
+  return kj::Own<kj::AsyncIoStream>(kj::heap<SocketStream>(port, kj::mv(owned)));
+}
+
+Result<kj::Own<SocketListener>> SocketListener::bindUnix(kj::UnixEventPort& port, kj::Timer& timer, const std::string& path,
+                                                         Refusals& refusals) {
+  const Result<sockaddr_un> address = addressOf(path);
+  if (!address) return address.error();
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return systemError("socket", errno);
+  kj::AutoCloseFd owned(fd);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address.value()), sizeof(sockaddr_un)) != 0) return systemError("bind " + path, errno);
+  if (::listen(fd, SOMAXCONN) != 0) return systemError("listen " + path, errno);
+  return kj::heap<SocketListener>(port, timer, kj::mv(owned), refusals);
+}
+
+Result<kj::Own<SocketListener>> SocketListener::bindTcp(kj::UnixEventPort& port, kj::Timer& timer, const Endpoint& endpoint,
+                                                        Refusals& refusals) {
+  const std::string what = "listen on " + fluxon::toString(endpoint);
+  std::string why;
+  const std::vector<TcpAddress> addresses = lookUp(endpoint, AI_PASSIVE, why);
+  if (addresses.empty()) return Error{Code::unavailable, what + ": " + why};
+  const TcpAddress& address = addresses.front();
+  const int fd = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return systemError("socket", errno);
+  kj::AutoCloseFd owned(fd);
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd, address.get(), address.length) != 0 || ::listen(fd, SOMAXCONN) != 0) {
+    const Error error = systemError(what, errno);
+    const bool mends = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
+    return Error{mends ? Code::unavailable : error.code, error.detail};
+  }
+  return kj::heap<SocketListener>(port, timer, kj::mv(owned), refusals);
+}
+
+SocketListener::SocketListener(kj::UnixEventPort& port, kj::Timer& timer, kj::AutoCloseFd fd, Refusals& refusals)
+    : port_(port), timer_(timer), refusals_(refusals), fd_(kj::mv(fd)), observer_(port, fd_, Observer::OBSERVE_READ) {}
+
+uint16_t SocketListener::port() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  const bool v6 = address.ss_family == AF_INET6;
+  return ntohs(v6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+void SocketListener::take(int fd, const std::function<void(Accepted)>& accepted) {
+  kj::AutoCloseFd owned(fd);
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return;  // it is gone already
+  if (address.ss_family != AF_UNIX) {
+    tune(fd);
+    return accepted({wrapSocket(port_, kj::mv(owned)), toString(address, length)});
+  }
+  ucred peer{};
+  length = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return refusals_.add("a process", std::strerror(errno));
+  const std::string who = "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid);
+  if (peer.uid != ::geteuid() && peer.uid != 0)
+    return refusals_.add(who, "the socket is for user " + std::to_string(::geteuid()) + " and root");
+  accepted({wrapSocket(port_, kj::mv(owned)), who});
+}
+
+kj::Promise<void> SocketListener::serve(std::function<void(Accepted)> accepted) {
+  for (;;) {
+    const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+      take(fd, accepted);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      // Connections that wait ring no bell again.
+      return timer_.afterDelay(100 * kj::MILLISECONDS).then([this, accepted = std::move(accepted)]() mutable {
+        return serve(std::move(accepted));
+      });
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return observer_.whenBecomesReadable().then([this, accepted = std::move(accepted)]() mutable { return serve(std::move(accepted)); });
+    }
+  }
+}
+
+}  // namespace fluxon::rpc
