@@ -24,6 +24,8 @@ namespace {
 
 using Observer = kj::UnixEventPort::FdObserver;
 
+constexpr int kAcceptedAtOnce = 64;
+
 // The peer, its host or the way to it.
 bool isGone(int error) {
   return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
@@ -348,19 +350,22 @@ void SocketListener::take(int fd, const std::function<void(Accepted)>& accepted)
 }
 
 kj::Promise<void> SocketListener::serve(std::function<void(Accepted)> accepted) {
-  for (;;) {
+  const auto again = [this](std::function<void(Accepted)> to) {
+    return [this, to = std::move(to)]() mutable { return serve(std::move(to)); };
+  };
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
     const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
       take(fd, accepted);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       // Connections that wait ring no bell again.
-      return timer_.afterDelay(100 * kj::MILLISECONDS).then([this, accepted = std::move(accepted)]() mutable {
-        return serve(std::move(accepted));
-      });
+      return timer_.afterDelay(100 * kj::MILLISECONDS).then(again(std::move(accepted)));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return observer_.whenBecomesReadable().then([this, accepted = std::move(accepted)]() mutable { return serve(std::move(accepted)); });
+      return observer_.whenBecomesReadable().then(again(std::move(accepted)));
     }
   }
+  // A flood leaves time for those that are connected.
+  return timer_.afterDelay(1 * kj::MILLISECONDS).then(again(std::move(accepted)));
 }
 
 }  // namespace fluxon::rpc

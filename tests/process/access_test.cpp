@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -480,4 +481,65 @@ TEST_CASE("access: the socket of this host goes on beside the port") {
   master->start("n0");
   putAndGet(*master);
   CHECK(master.refused() == 0);
+}
+
+TEST_CASE("access: from another host, with a folder of its own, values are put and pages of the wrong host are not read") {
+  const Keys keys;
+  const std::string address = execute("hostname -I").out;
+  const std::string self = address.substr(0, address.find_first_of(" \n"));
+  if (self.empty() || contains(self, ":")) {
+    MESSAGE("SKIPPED: this host has no address but loopback");
+    return;
+  }
+  const std::string secret = line("secret_file", keys.secret());
+  Remote master(secret, line("listen", "0.0.0.0:0"));
+  const std::string port = master.address().substr(7);
+  // Another root stands for another host.
+  const Place& there = keys.place();
+  const std::string config = there.configure("", "", "", secret + line("master", self + port));
+  const auto ctl = [&](const std::string& arguments) { return execute(FLUXON_BIN "/fluxonctl --config " + config + " " + arguments); };
+  std::string output;
+  REQUIRE(run(FLUXON_BIN "/fluxonctl --config " + config + " up --detach --log-dir " + there.folder(), output) == 0);
+  CHECK(contains(output, "fluxon-owner[n0] is ready"));
+  CHECK_FALSE(contains(output, "fluxon-master"));
+  CHECK(execute("echo hello | " FLUXON_BIN "/fluxonctl --config " + config + " put greeting").status == 0);
+  CHECK(ctl("get greeting").out == "hello\n");
+  CHECK(contains(ctl("members").out, "joined"));
+  CHECK(contains(ctl("metrics n0").out, "fluxon_owner_"));  // of this host
+  const Ended far = ctl("metrics master");
+  CHECK(far.status == 69);
+  CHECK(contains(far.err, "of another host"));
+  CHECK(linesOf(far.err) == 1);
+  CHECK(ctl("down").status == 0);
+  CHECK(contains(master->log("master"), "node n0 leaves"));
+}
+
+TEST_CASE("access: another user is refused on the master's socket even if its mode lets him in") {
+  if (::geteuid() != 0) {
+    MESSAGE("SKIPPED: only root can be another user");
+    return;
+  }
+  Cluster cluster({.nodes = {}});
+  const std::string socket = cluster.root() + "/t/.master/socket";
+  for (const char* folder : {"", "/t", "/t/.master"}) REQUIRE(::chmod((cluster.root() + folder).c_str(), 0755) == 0);
+  REQUIRE(::chmod(socket.c_str(), 0666) == 0);
+  const auto as = [&](uid_t user) {
+    return waitFor(inChild([&] {
+      if (::setresuid(user, user, user) != 0) return 2;
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path, socket.c_str(), socket.size());
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const timeval patience{1, 0};
+      ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+      if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return 3;
+      char byte = 0;
+      return ::recv(fd, &byte, 1, 0) == 0 ? 1 : 0;  // 1: hung up on; 0: waited for
+    }));
+  };
+  CHECK(as(65534) == 1);
+  CHECK(cluster.metric("master", kRefused) == 1);
+  CHECK(contains(cluster.log("master"), "of user 65534: the socket is for user 0 and root"));
+  CHECK(as(0) == 0);
+  CHECK(cluster.metric("master", kRefused) == 1);
 }

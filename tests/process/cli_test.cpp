@@ -526,7 +526,7 @@ TEST_CASE("what config show prints is a configuration that shows the same, whate
                            "('owner', 'segment_size', 1610612736)", "('up', 'nodes', ['x', 'y-1'])"}) {
     CHECK_MESSAGE(has(values, line + "\n"s), values);
   }
-  CHECK(std::count(values.begin(), values.end(), '\n') == 16);
+  CHECK(std::count(values.begin(), values.end(), '\n') == 25);
   // The defaults alone, too.
   write(second, execute("cd /; FLUXON_CONFIG= " + kCtl + " config show").out);
   CHECK(execute(kCtl + " --config " + second + " config show").out == read(second));

@@ -156,7 +156,20 @@ void printPage(const Options& options, const std::string& process, const std::st
   }
 }
 
-int metrics(MasterClient& master, const Options& options) {
+// Where this host finds the pages of a process that listens at `http` on its own host, which may be another one.
+Result<std::string> reachable(const Options& options, const shm::Paths& paths, const std::string& process, const std::string& http) {
+  const bool isMaster = process == "master";
+  const Endpoint& remote = options.config.common.master;
+  if (!remote.enabled || isLoopback(remote)) return http;
+  if (shm::LockFile::held(isMaster ? paths.masterDir() + "/lock" : paths.file(process, "lock"))) return http;
+  const Result<Endpoint> parsed = parseEndpoint(http);
+  if (!parsed || !(isLoopback(parsed.value()) || isAnyAddress(parsed.value()))) return http;
+  if (isMaster && isAnyAddress(parsed.value())) return toString(Endpoint{true, remote.host, parsed.value().port});
+  return Error{Code::unavailable, "the pages of " + process + " are at " + http +
+                                      " of another host (http in its section: an address that others can reach)"};
+}
+
+int metrics(MasterClient& master, const shm::Paths& paths, const Options& options) {
   const Result<MasterStatus> asked = master.status();
   if (!asked) return fail(asked.error());
   const Result<std::vector<MemberInfo>> members = master.members();
@@ -181,11 +194,12 @@ int metrics(MasterClient& master, const Options& options) {
         return fail({Code::notEnabled, "http of " + process + " is off (http = \"127.0.0.1:0\" in its section)"});
       continue;
     }
-    const Result<std::string> page = master.page(http, "/metrics");
+    const Result<std::string> address = reachable(options, paths, process, http);
+    const Result<std::string> page = address ? master.page(address.value(), "/metrics") : address;
     if (!page) {
       status = fail(page.error());
     } else {
-      printPage(options, process, http, page.value());
+      printPage(options, process, address.value(), page.value());
     }
   }
   if (!found) return fail({Code::invalidArgument, "process '" + options.process + "' (running: " + known + ")"});
@@ -202,7 +216,7 @@ int operatorVerb(const Options& options) {
   switch (options.verb) {
     case Verb::members: return members(*master.value(), options);
     case Verb::routes: return routes(*master.value(), options);
-    case Verb::metrics: return metrics(*master.value(), options);
+    case Verb::metrics: return metrics(*master.value(), paths.value(), options);
     default: return status(*master.value(), options);
   }
 }
