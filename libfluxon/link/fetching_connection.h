@@ -1,0 +1,112 @@
+// The target's end of a connection: asks for pieces, receives each straight into its memory, checks it.
+//
+// Life of a piece
+//
+//   queued (puller.h) ── request() ──► asked ── its answer begins ──► arriving ──► ended: PieceSink::pieceEnded
+//                                        │                               │
+//                                        │ drop()                        │ drop(): the receive is cancelled and completes first
+//                                        └────────────► dropped ◄────────┘            its bytes are thrown away when they come
+//   queued, asked: nobody writes its memory; arriving: the kernel and this thread do; ended, dropped: nobody ever again.
+//
+// Invariants
+//   1. Answers come in the order of the questions. An answer that does not fit the oldest question closes the connection.
+//   2. Memory of a piece is written only between its header and its last byte, and never after pieceEnded or a drop that
+//      counted it.
+//   3. At most kWindowPieces, and kWindowBytes if there is more than one, are asked for and not yet here.
+// The link's thread.
+#pragma once
+
+#include <deque>
+
+#include "link/connection.h"
+#include "link/link_format.h"
+
+namespace fluxon::link {
+
+struct Transfer;  // puller.h
+
+struct Piece {
+  Transfer* transfer = nullptr;  // null: dropped
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint64_t tag = 0;
+  Time asked{};
+};
+
+class FetchingConnection;
+
+class PieceSink {
+ public:
+  virtual void opened(FetchingConnection&) = 0;
+  // ok: all bytes are in place and checked. In any case nothing writes there any more.
+  virtual void pieceEnded(Transfer&, Error) = 0;
+
+ protected:
+  ~PieceSink() = default;
+};
+
+class FetchingConnection final : public Connection {
+ public:
+  FetchingConnection(LinkContext&, PieceSink&, const Party& wanted, std::vector<sockaddr_storage> addresses);
+  ~FetchingConnection() override;
+  void onDue() override;
+
+  bool open() const { return state_ == State::open && !closing(); }
+  bool wasOpen() const { return state_ == State::open; }
+  uint64_t bytesAsked() const { return bytesAsked_; }
+  bool room(uint64_t length) const;
+  // Asks for a piece with the next flush().
+  void request(Piece);
+  void flush();
+  // Gives up the pieces of a transfer. Returns how many of them have ended thereby; for the others pieceEnded comes.
+  unsigned drop(const Transfer&);
+  // Nothing has come since the oldest piece of this transfer was asked for.
+  bool stuckOn(const Transfer&) const;
+  // Once it is gone: the pieces that have not ended.
+  std::deque<Piece> takeLost() { return std::move(asked_); }
+
+ private:
+  enum class State { connecting, hello, proof, verdict, open };
+  static constexpr size_t kBufferBytes = 64 * 1024;
+  static constexpr uint64_t kDirectBytes = 16 * 1024;  // more than this goes straight to its place
+  static constexpr size_t kWindowPieces = 64;
+  static constexpr uint64_t kWindowInPieces = 8;  // of the usual length
+
+  void connectNext();
+  void connected(int result) override;
+  void sent() override;
+  void received(size_t bytes) override;
+  void receiveCancelled(size_t bytes) override;
+  void receiveFrame(void* to, size_t bytes);
+  void sendFrame(const void* from, size_t bytes);
+  void arrived(size_t bytes);
+  void consume();
+  bool beginPiece();
+  void endPiece();
+  void listen();
+
+  PieceSink& sink_;
+  const Party wanted_;
+  std::vector<sockaddr_storage> addresses_;
+  size_t nextAddress_ = 0;
+  ClientHandshake handshake_;
+  State state_ = State::connecting;
+  ServerHello serverHello_{};
+  ClientProof proof_{};
+  ServerVerdict verdict_{};
+
+  std::deque<Piece> asked_;
+  uint64_t bytesAsked_ = 0;
+  uint64_t lastTag_ = 0;
+  std::string frame_, next_;  // in the send; to be sent next, without its header
+  uint32_t nextRecords_ = 0;
+
+  PieceHeader header_{};        // of asked_.front(), once inPayload_
+  bool inPayload_ = false;
+  uint64_t done_ = 0;           // of its payload
+  uint64_t direct_ = 0;         // bytes of the receive in flight that go straight to asked_.front()
+  char buffer_[kBufferBytes];
+  size_t begin_ = 0, end_ = 0;  // of what is buffered
+};
+
+}  // namespace fluxon::link

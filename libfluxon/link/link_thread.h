@@ -1,0 +1,88 @@
+// The thread of a tcp link, and the mailbox between it and the control thread.
+//
+// Invariants
+//   1. Connections, fetches and exports are touched by the link's thread alone; the control thread posts closures and takes events.
+//   2. The mailbox outlives the link as long as the name of a peer is being looked up (those threads hold it too).
+//   3. The thread ends only when no operation is in flight.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "link/puller.h"
+#include "link/serving_connection.h"
+
+namespace fluxon::link {
+
+class Mailbox {
+ public:
+  using Message = std::function<void(LinkThread&)>;
+  // Errors: system.
+  static Result<std::shared_ptr<Mailbox>> create();
+  void post(Message);
+  std::vector<Message> takeMessages();
+  void tell(LinkEvents&);
+  LinkEvents takeEvents();
+  int wakeFd() const { return wake_.get(); }
+  int eventFd() const { return events_.get(); }
+
+ private:
+  std::mutex mutex_;  // of the two lists; held for as long as a push or a swap takes
+  std::vector<Message> messages_;
+  LinkEvents told_;
+  shm::Descriptor wake_, events_;
+};
+
+class LinkThread final : public IoSink {
+ public:
+  LinkThread(const TcpLink::Settings&, const Secret&, const std::string& node, const shm::DirectoryView&, shm::ClientFile& hazards,
+             std::shared_ptr<Mailbox>, shm::Descriptor listener);
+  ~LinkThread();  // ends and joins the thread
+  void run();     // starts it, and waits until it knows its engine
+
+  Mailbox& mailbox() { return *mailbox_; }
+  const CounterSet<std::atomic<uint64_t>>& counters() const { return counters_; }
+  bool uring() const { return uring_; }
+
+  // For messages.
+  Puller& puller() { return *puller_; }
+  ValueSource& source() { return source_; }
+  void setIncarnation(Incarnation);
+  void stop();
+
+ private:
+  static constexpr size_t kMostAccepted = 512;
+
+  void loop(std::promise<void>& ready);
+  void completed(Operation&, int result) override;
+  void onAccepted(int result);
+  void listen();
+  void sweep();
+  void onDue();
+  void tellEvents();
+  void resolve(const std::string& peerKey, const std::string& address);
+
+  const TcpLink::Settings settings_;
+  const Secret secret_;
+  const std::string node_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  const shm::Descriptor listener_;
+  CounterSet<std::atomic<uint64_t>> counters_;
+  LinkEvents events_;
+  ValueSource source_;
+  std::atomic<bool> uring_{false};
+  std::thread thread_;
+
+  // From here on: made and destroyed by the thread.
+  std::unique_ptr<IoEngine> engine_;
+  std::unique_ptr<LinkContext> context_;
+  std::unique_ptr<Puller> puller_;
+  std::vector<std::unique_ptr<ServingConnection>> serving_;
+  Operation accept_, wake_;
+  Time acceptAgain_ = Time::never();  // the system was short of descriptors
+  bool stopping_ = false;
+};
+
+}  // namespace fluxon::link

@@ -1,0 +1,59 @@
+// The source's end of a connection: takes requests, answers them in their order, straight from the segment.
+//
+// Invariants
+//   1. What a send in flight reads is held (value_source.h) until the send has completed, whole or cancelled.
+//   2. At most kMostWaiting requests wait; when they do nothing more is received, and tcp tells the peer.
+//   3. Until the peer has proved that it knows the cluster secret it is given nothing, and has link_.stall for it.
+// The link's thread.
+#pragma once
+
+#include <deque>
+
+#include "link/connection.h"
+#include "link/value_source.h"
+
+namespace fluxon::link {
+
+class ServingConnection final : public Connection {
+ public:
+  ServingConnection(LinkContext&, ValueSource&, shm::Descriptor);
+  ~ServingConnection() override;
+  void onDue() override;
+
+ private:
+  enum class State { hello, answer, proof, verdict, open };
+  static constexpr size_t kMostWaiting = 256;
+  static constexpr size_t kBufferBytes = 16 * 1024;
+  static constexpr size_t kMostAtOnce = (kMostParts - 2) / 2;  // answers in one send
+  static_assert(kBufferBytes >= 2 * kMaxRecordBytes);
+
+  void sent() override;
+  void received(size_t bytes) override;
+  void receiveFrame(void* to, size_t bytes);
+  void sendFrame(const void* from, size_t bytes);
+  void refuse(Code, const std::string& why);
+  void open();
+  void parse();
+  void listen();
+  void answer();
+  void release();
+
+  ValueSource& source_;
+  ServerHandshake handshake_;
+  State state_ = State::hello;
+  ClientHello clientHello_{};
+  ServerHello serverHello_{};
+  ClientProof proof_{};
+  ServerVerdict verdict_{};
+
+  RequestParser parser_;
+  char buffer_[kBufferBytes];
+  size_t filled_ = 0;
+  std::deque<ReadRequest> waiting_;
+  PieceHeader headers_[kMostAtOnce];
+  Reading readings_[kMostAtOnce];
+  size_t inSend_ = 0;
+  bool frameRefused_ = false;  // a request was, and has been logged
+};
+
+}  // namespace fluxon::link
