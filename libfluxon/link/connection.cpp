@@ -62,6 +62,12 @@ void Connection::startFlow(Flow& flow) {
   link_.engine.start(flow.op);
 }
 
+void Connection::lowWater(int bytes) {
+  if (bytes == lowWater_) return;
+  lowWater_ = bytes;
+  ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
 void Connection::send(const iovec* parts, size_t count) {
   if (closing()) return;
   sending_.take(parts, count);
@@ -74,6 +80,10 @@ void Connection::receive(const iovec* parts, size_t count, Want want) {
   if (closing()) return;
   receiving_.take(parts, count);
   receiving_.wholeWanted = want == Want::whole;
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
+  receiving_.op.waitFirst = want == Want::most;
+  lowWater(want == Want::most ? static_cast<int>(std::min<size_t>(bytes, kWakeBytes)) : 1);
   cancelled_ = false;
   startFlow(receiving_);
 }

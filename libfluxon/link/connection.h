@@ -36,6 +36,7 @@ class Connection : public IoSink {
 
  protected:
   static constexpr size_t kMostParts = 34;
+  static constexpr int kWakeBytes = 64 * 1024;
 
   // Options of a socket that carries values.
   static void prepare(int fd);
@@ -47,8 +48,9 @@ class Connection : public IoSink {
 
   // All of the parts, then sent().
   void send(const iovec* parts, size_t count);
-  // whole: all of the parts, then received(their sum); else whatever comes first, at least one byte.
-  enum class Want { some, whole };
+  // whole: all of the parts, then received(their sum); some: whatever comes first, at least one byte; most: the kernel wakes us
+  // when kWakeBytes have come, or all that is missing.
+  enum class Want { some, most, whole };
   void receive(const iovec* parts, size_t count, Want);
   void cancelReceive();
   Operation& connecting() { return sending_.op; }
@@ -73,12 +75,14 @@ class Connection : public IoSink {
     void advance(size_t bytes);
     bool finished() const { return at == count; }
   };
+  void lowWater(int bytes);
   void startFlow(Flow&);
   void ended(Flow&, int error);
 
   shm::Descriptor fd_;
   Flow sending_, receiving_;
   bool cancelled_ = false;  // the receive
+  int lowWater_ = 1;        // of the socket
   std::optional<Error> reason_;
   Time due_ = Time::never();
 };

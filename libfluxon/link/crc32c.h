@@ -5,6 +5,7 @@
 
 namespace fluxon::link {
 
-uint32_t crc32c(const char* data, uint64_t bytes);
+// `before`: of the bytes that lie before these.
+uint32_t crc32c(const char* data, uint64_t bytes, uint32_t before = 0);
 
 }  // namespace fluxon::link

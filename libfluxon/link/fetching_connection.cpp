@@ -157,19 +157,27 @@ bool FetchingConnection::stuckOn(const Transfer& transfer) const {
 // --- receiving
 
 void FetchingConnection::arrived(size_t bytes) {
-  const uint64_t straight = std::min<uint64_t>(direct_, bytes);
-  direct_ = 0;
-  done_ += straight;
-  end_ += bytes - straight;
+  take(bytes);
   consume();
   if (!closing()) listen();
 }
 
-void FetchingConnection::receiveCancelled(size_t bytes) {
-  const uint64_t straight = std::min<uint64_t>(direct_, bytes);
-  direct_ = 0;
-  done_ += straight;
+// Tells apart what a receive has brought.
+void FetchingConnection::take(size_t bytes) {
+  const uint64_t straight = std::min<uint64_t>(std::exchange(direct_, 0), bytes);
+  if (straight > 0) advance(straight);
   end_ += bytes - straight;
+}
+
+// The checksum follows the bytes while they are in the cache.
+void FetchingConnection::advance(uint64_t bytes) {
+  const Piece& piece = asked_.front();
+  if (piece.transfer) crc_ = crc32c(piece.transfer->fetch.to + piece.offset + done_, bytes, crc_);
+  done_ += bytes;
+}
+
+void FetchingConnection::receiveCancelled(size_t bytes) {
+  take(bytes);
   // The memory was asked back; unless all of it had come, the rest is thrown away.
   if (!asked_.empty() && inPayload_ && done_ < asked_.front().length) {
     if (Transfer* const transfer = std::exchange(asked_.front().transfer, nullptr))
@@ -192,7 +200,7 @@ void FetchingConnection::consume() {
     const uint64_t taken = std::min<uint64_t>(header_.length - done_, end_ - begin_);
     if (piece.transfer && taken > 0) std::memcpy(piece.transfer->fetch.to + piece.offset + done_, buffer_ + begin_, taken);
     begin_ += taken;
-    done_ += taken;
+    advance(taken);
     if (done_ < header_.length) break;
     endPiece();
     if (closing()) return;
@@ -213,6 +221,7 @@ bool FetchingConnection::beginPiece() {
   }
   inPayload_ = true;
   done_ = 0;
+  crc_ = 0;
   return true;
 }
 
@@ -224,9 +233,10 @@ void FetchingConnection::endPiece() {
   if (asked_.empty()) dueAt(link_.now + link_.idle);
   if (!piece.transfer) return;
   if (header_.code != 0) return sink_.pieceEnded(*piece.transfer, {codeFromWire(header_.code), "said the peer"});
-  if (crc32c(piece.transfer->fetch.to + piece.offset, piece.length) != header_.crc32c) {
+  if (crc_ != header_.crc32c) {
     link_.count(link_.counters.crcErrors);
-    return sink_.pieceEnded(*piece.transfer, {Code::corrupt, "wrong checksum of " + std::to_string(piece.length) + " bytes from " + wanted_.node});
+    const std::string what = "wrong checksum of " + std::to_string(piece.length) + " bytes from " + wanted_.node;
+    return sink_.pieceEnded(*piece.transfer, {Code::corrupt, what});
   }
   link_.count(link_.counters.pieces);
   link_.count(link_.counters.bytesIn, piece.length);
@@ -241,7 +251,7 @@ void FetchingConnection::listen() {
     const Piece& piece = asked_.front();
     const iovec parts[2] = {{piece.transfer->fetch.to + piece.offset + done_, left}, {buffer_, sizeof header_}};
     direct_ = left;
-    return receive(parts, asked_.size() > 1 ? 2 : 1, Want::whole);
+    return receive(parts, asked_.size() > 1 ? 2 : 1, Want::most);
   }
   // Before a long payload, and while nothing is asked for, no more than its header.
   const bool headerOnly = !inPayload_ && (asked_.empty() || asked_.front().length >= kDirectBytes);

@@ -80,6 +80,8 @@ class FetchingConnection final : public Connection {
   void receiveFrame(void* to, size_t bytes);
   void sendFrame(const void* from, size_t bytes);
   void arrived(size_t bytes);
+  void take(size_t bytes);
+  void advance(uint64_t bytes);
   void consume();
   bool beginPiece();
   void endPiece();
@@ -104,6 +106,7 @@ class FetchingConnection final : public Connection {
   PieceHeader header_{};        // of asked_.front(), once inPayload_
   bool inPayload_ = false;
   uint64_t done_ = 0;           // of its payload
+  uint32_t crc_ = 0;            // of those
   uint64_t direct_ = 0;         // bytes of the receive in flight that go straight to asked_.front()
   char buffer_[kBufferBytes];
   size_t begin_ = 0, end_ = 0;  // of what is buffered

@@ -39,6 +39,7 @@ struct Operation {
   int fd = -1;
   bool inFlight = false;             // set by start(), cleared by who takes the completion
   bool whole = false;                // send, receive: the engine may wait for all bytes before it completes
+  bool waitFirst = false;            // receive: the socket's low-water mark is to be waited for before anything is taken
   msghdr message{};                  // send, receive
   sockaddr_storage address{};        // connect
   socklen_t addressBytes = 0;

@@ -101,7 +101,9 @@ void LinkThread::loop(std::promise<void>& ready) {
                                  settings_.stall, counters_, log});
   puller_ = std::make_unique<Puller>(*context_, settings_.connectionsPerPeer,
                                      Puller::Outside{[this](Fetched event) { events_.fetched.push_back(std::move(event)); },
-                                                     [this](const std::string& key, const std::string& address) { resolve(key, address); }});
+                                                     [this](const std::string& key, const std::string& address) {
+                                                       resolve(key, address);
+                                                     }});
   accept_.sink = wake_.sink = this;
   accept_.kind = Operation::Kind::accept;
   accept_.fd = listener_.get();

@@ -18,8 +18,9 @@ class PollEngine final : public IoEngine {
 
   void start(Operation& op) override {
     op.inFlight = true;
-    if (op.kind == Operation::Kind::accept || op.kind == Operation::Kind::wake) ::fcntl(op.fd, F_SETFL, ::fcntl(op.fd, F_GETFL) | O_NONBLOCK);
-    const int result = op.kind == Operation::Kind::connect ? connect(op) : attempt(op);
+    if (op.kind == Operation::Kind::accept || op.kind == Operation::Kind::wake)
+      ::fcntl(op.fd, F_SETFL, ::fcntl(op.fd, F_GETFL) | O_NONBLOCK);
+    const int result = op.kind == Operation::Kind::connect ? connect(op) : op.waitFirst ? -EAGAIN : attempt(op);
     if (result == -EAGAIN) {
       waiting_.push_back(&op);
     } else {

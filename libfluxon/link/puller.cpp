@@ -45,7 +45,8 @@ void Puller::fetch(const PeerAddress& address, std::vector<Fetch> fetches) {
       ++added.open;
       offset += length;
     } while (offset < added.fetch.bytes);
-    if (added.fetch.key.size() > kMaxKeyBytes) fail(added, {Code::invalidKey, "a key of " + std::to_string(added.fetch.key.size()) + " bytes"});
+    const size_t keyBytes = added.fetch.key.size();
+    if (keyBytes > kMaxKeyBytes) fail(added, {Code::invalidKey, "a key of " + std::to_string(keyBytes) + " bytes"});
   }
   touch(peer);
 }

@@ -62,7 +62,7 @@ void ServingConnection::received(size_t bytes) {
 void ServingConnection::sent() {
   switch (state_) {
     case State::answer:
-      if (serverHello_.code != 0) return refuse(codeFromWire(serverHello_.code), std::string("hello: ") + codeName(codeFromWire(serverHello_.code)));
+      if (const Code code = codeFromWire(serverHello_.code); code != Code::ok) return refuse(code, std::string("hello: ") + codeName(code));
       state_ = State::proof;
       return receiveFrame(&proof_, sizeof proof_);
     case State::verdict:
@@ -122,7 +122,8 @@ void ServingConnection::answer() {
     Reading& reading = readings_[inSend_] = source_.begin(request);
     if (reading.code == Code::protocol) {
       link_.count(link_.counters.refusedFrames);
-      if (!std::exchange(frameRefused_, true)) link_.log("data connection of " + handshake_.peer().node + ": a request outside of its value");
+      if (!std::exchange(frameRefused_, true))
+        link_.log("data connection of " + handshake_.peer().node + ": a request outside of its value");
     }
     PieceHeader& header = headers_[inSend_++];
     header = {request.record.tag, request.record.offset, reading.length, static_cast<uint32_t>(reading.code), 0};

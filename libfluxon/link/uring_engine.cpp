@@ -27,7 +27,8 @@ class UringEngine final : public IoEngine {
     int result = ::io_uring_queue_init(kEntries, &ring_, kCheapest);
     if (result == -EINVAL) result = ::io_uring_queue_init(kEntries, &ring_, 0);
     made_ = result == 0;
-    if (made_ && (ring_.features & (IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG)) != (IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG)) return -ENOSYS;
+    constexpr unsigned kNeeded = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG;
+    if (made_ && (ring_.features & kNeeded) != kNeeded) return -ENOSYS;
     return result;
   }
 
@@ -42,7 +43,10 @@ class UringEngine final : public IoEngine {
       case Operation::Kind::connect:
         ::io_uring_prep_connect(sqe, op.fd, reinterpret_cast<const sockaddr*>(&op.address), op.addressBytes);
         break;
-      case Operation::Kind::receive: ::io_uring_prep_recvmsg(sqe, op.fd, &op.message, whole); break;
+      case Operation::Kind::receive:
+        ::io_uring_prep_recvmsg(sqe, op.fd, &op.message, whole);
+        if (op.waitFirst) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
+        break;
       case Operation::Kind::send: ::io_uring_prep_sendmsg(sqe, op.fd, &op.message, whole | MSG_NOSIGNAL); break;
       case Operation::Kind::wake: ::io_uring_prep_read(sqe, op.fd, &op.count, sizeof op.count, 0); break;
     }

@@ -105,6 +105,9 @@ struct Node {
   explicit Node(const TcpLink::Settings& settings, const std::string& nodeName = "n", const std::string& secret = kSecret)
       : name(nodeName), link(TcpLink::start(settings, secretOf(secret), nodeName, files.view, clientFile()).value()) {
     link->setIncarnation(Incarnation(7));
+    // Messages are taken in their order: when this is answered the incarnation is set.
+    link->unpublish(UINT64_MAX);
+    REQUIRE(await([&] { return withdrawn.count(UINT64_MAX) != 0; }));
   }
   shm::ClientFile& clientFile() { return *reinterpret_cast<shm::ClientFile*>(client.data); }
   PeerAddress peer() const { return {name, Incarnation(7), link->address()}; }
@@ -145,10 +148,10 @@ struct Node {
   std::string name;
   Directory files;
   Pages client{sizeof(shm::ClientFile)};
-  std::unique_ptr<TcpLink> link;
   uint64_t lastId = 0;
   std::map<uint64_t, Error> ended;
   std::map<uint64_t, int> withdrawn;
+  std::unique_ptr<TcpLink> link;
 };
 
 }  // namespace fluxon::link

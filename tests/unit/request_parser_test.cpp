@@ -132,8 +132,10 @@ TEST_CASE("request parser: random bytes, and good frames with flipped bits, do n
       for (char& each : bytes) each = static_cast<char>(random());
       if (round % 8 == 0) bytes.insert(0, kFrameMagic);
     } else {
-      for (uint64_t frames = random() % 4; frames-- > 0;) bytes += frameOf(std::vector<ReadRecord>(1 + random() % 5, recordOf(random(), key.size())), key);
-      for (uint64_t flips = random() % 3; flips-- > 0 && !bytes.empty();) bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
+      for (uint64_t frames = random() % 4; frames-- > 0;)
+        bytes += frameOf(std::vector<ReadRecord>(1 + random() % 5, recordOf(random(), key.size())), key);
+      for (uint64_t flips = random() % 3; flips-- > 0 && !bytes.empty();)
+        bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
       bytes.resize(bytes.size() - std::min<uint64_t>(bytes.size(), random() % 40));
     }
     const size_t step = 1 + random() % 200;
