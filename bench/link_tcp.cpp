@@ -69,7 +69,8 @@ int tcpSocket(const std::string& congestion) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion.data(), static_cast<socklen_t>(congestion.size())) != 0) fail("congestion control");
+  const auto nameBytes = static_cast<socklen_t>(congestion.size());
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion.data(), nameBytes) != 0) fail("congestion control");
   return fd;
 }
 
@@ -197,7 +198,8 @@ struct Target {
       const auto offset = [&](uint64_t i) { return (s * count + i) % (kFootprint / size) * size; };
       const auto ask = [&](uint64_t i) {
         uint64_t asked[2] = {offset(i), size};
-        if (i < count) all([](int fd, void* data, size_t bytes, int flags) { return ::send(fd, data, bytes, flags); }, sockets[s], asked, sizeof asked);
+        const auto send = [](int fd, void* data, size_t bytes, int flags) { return ::send(fd, data, bytes, flags); };
+        if (i < count) all(send, sockets[s], asked, sizeof asked);
       };
       for (uint64_t i = 0; i < ahead; ++i) ask(i);
       for (uint64_t i = 0; i < count; ++i) {
@@ -265,8 +267,8 @@ int run(const std::string& congestion) {
         }
         const double gbs = static_cast<double>(kRoundBytes) * 1e-9 / median(links), ratio = median(ratios);
         std::printf("%5llu KiB, %u stream%s, %s   link %5.2f GB/s   plain %5.2f GB/s   link / plain %.3f\n",
-                    static_cast<unsigned long long>(size / kKiB), streams, streams == 1 ? " " : "s", ahead == 1 ? "one at a time" : "two ahead    ",
-                    gbs, static_cast<double>(kRoundBytes) * 1e-9 / median(plains), ratio);
+                    static_cast<unsigned long long>(size / kKiB), streams, streams == 1 ? " " : "s",
+                    ahead == 1 ? "one at a time" : "two ahead    ", gbs, static_cast<double>(kRoundBytes) * 1e-9 / median(plains), ratio);
         std::fflush(stdout);
         if (ahead == kAhead && size >= kMiB && ratio < least) {
           least = ratio;
@@ -276,8 +278,8 @@ int run(const std::string& congestion) {
     }
   }
   ::kill(child, SIGKILL);
-  print({"link-tcp", leastGbs, "GB/s", least, "plain blocking sockets, same pieces, crc32c and congestion control; the worst of 1, 4, 16 MiB",
-         "ratio >= 0.9", least >= 0.9});
+  print({"link-tcp", leastGbs, "GB/s", least,
+         "plain blocking sockets, same pieces, crc32c and congestion control; the worst of 1, 4, 16 MiB", "ratio >= 0.9", least >= 0.9});
   return 0;
 }
 
