@@ -15,6 +15,15 @@ struct Version {
   key @0 :Data;
   putId @1 :UInt64;     # term << 44 | sequence
   offset @2 :UInt64;    # of the extent in the owner's segment, bytes
+  bytes @3 :UInt64;     # payload
+  lease @4 :UInt64;     # key lease, 0: none
+}
+
+struct Peer {
+  node @0 :Text;
+  hostId @1 :Text;
+  link @2 :Text;        # address of its tcp link, empty: it has none
+  incarnation @3 :UInt64;
 }
 
 struct Request {
@@ -35,6 +44,8 @@ struct Request {
   offsets @13 :List(UInt64);
   items @14 :List(Version);
   results @15 :List(UInt8);   # 0 ok, 1 busy, 2 gone
+  code @16 :UInt16;           # fluxon/errors.def
+  replicas @17 :UInt32;
 }
 
 struct ListedKey {
@@ -53,10 +64,11 @@ struct Reply {
   bytes @6 :UInt64;
   count @7 :UInt64;
   lease @8 :UInt64;
-  node @9 :Text;
+  peer @9 :Peer;
   nodes @10 :List(Text);
   offsets @11 :List(UInt64);
   entries @12 :List(ListedKey);
+  fetch @13 :Bool;
 }
 
 struct MasterMessage {
@@ -64,12 +76,17 @@ struct MasterMessage {
     reply @0 :Reply;
     invalidate @1 :Order;     # drop every replica below putId; answered when no reader can begin on one any more
     reclaim @2 :Order;        # drop exactly this version if nobody reads it; answered with a result per item
+    replicate @3 :Order;      # bring this version from `peer` into the extent of the item; answered by getDone
+    leave @4 :Void;           # everything of this owner is elsewhere: end, and leave nothing behind
   }
 }
 
 struct Order {
   command @0 :UInt64;
   items @1 :List(Version);
+  peer @2 :Peer;
+  exported @3 :Bool;          # the value is not readable at the peer yet: it has exported it under its put_id
+  sourceOffset @4 :UInt64;    # of what is exported, in the peer's segment
 }
 
 struct Extent {
@@ -85,27 +102,34 @@ struct Registration {
   segmentBytes @4 :UInt64;
   maxKeys @5 :UInt64;
   http @6 :Text;              # address of /metrics and /health, empty when off
-  occupied @7 :List(Extent);  # extents that are still held or being written by clients of this owner
+  occupied @7 :List(Extent);  # extents without a readable value: held, or being written by clients of this owner
+  adopts @8 :UInt64;          # incarnation in whose life the values that it has were published, 0: it has none
+  link @9 :Text;              # address of the tcp link, empty when off
+  label @10 :Text;            # sub-cluster
+  ssd @11 :Bool;              # values put here go to an SSD as well
 }
 
 interface Master {
   # The bootstrap interface.
 
   hello @0 () -> (clusterId :Text, cluster :Text, term :UInt64, master :UInt64);
-  # An owner that knows content of another term drops it before it registers, under a new incarnation.
+  # An owner that meets another term, or was fenced, or has been started again, registers under a new incarnation.
 
   register @1 (registration :Registration, owner :Owner)
-      -> (code :UInt16, detail :Text, leaseMs :UInt64, session :Session);
-  # Joins the cluster, or joins again with the same incarnation after a lost connection. The serving lease of the owner runs
-  # from before it sent this call or its last answered heartbeat.
+      -> (code :UInt16, detail :Text, leaseMs :UInt64, session :Session, inventory :Bool);
+  # Joins the cluster, or joins again with the same incarnation after a lost connection. With `inventory` the owner lists its
+  # values first, in pages (requests of kind inventory), and serves after the answer to the last page; each answer names the
+  # values that must go. Without it every value must go. The serving lease of the owner runs from before it sent this call or
+  # its last answered heartbeat.
 
   operator @2 () -> (operator :Operator);
 }
 
 interface Session {
   submit @0 (requests :List(Request), lowestUnanswered :UInt64) -> (messages :List(MasterMessage));
-  leave @1 ();
-  # The owner serves nothing any more and will not come back: its replicas and its membership end.
+  leave @1 (keeps :Bool);
+  # The owner serves nothing any more. `keeps`: its values stay where they are for its next life; else its replicas and its
+  # membership end.
 }
 
 interface Owner {
@@ -114,7 +138,7 @@ interface Owner {
 
 struct Member {
   node @0 :Text;
-  state @1 :Text;             # joined, left, fenced
+  state @1 :Text;             # reporting, joined, draining, silent (without a connection), left, fenced
   incarnation @2 :UInt64;
   pid @3 :UInt64;
   http @4 :Text;
@@ -128,7 +152,9 @@ struct Member {
   inFlightBytes @12 :UInt64;  # being put
   heldBytes @13 :UInt64;      # of replicas without a route that are still read or not yet released
   replicas @14 :UInt64;
-  waitingPuts @15 :UInt64;
+  waitingPuts @15 :UInt64;    # and gets that wait for space
+  link @16 :Text;             # address of the tcp link, empty when off
+  label @17 :Text;            # sub-cluster
 }
 
 struct Route {
@@ -141,9 +167,16 @@ struct Route {
 }
 
 interface Operator {
-  # For people: fluxonctl. Reads only, cut into pages.
+  # For people: fluxonctl. What is read is cut into pages.
   members @0 () -> (members :List(Member));
   routes @1 (prefix :Data, after :Data, limit :UInt32) -> (routes :List(Route), more :Bool);
+  drain @3 (node :Text) -> (code :UInt16, detail :Text);
+  # The node's values are brought to other nodes; then it leaves for good. A node that is not there is waited for no more. `members`
+  # shows how far it is.
+
+  evict @4 (node :Text, percent :UInt32) -> (code :UInt16, detail :Text);
+  # Values go until at most `percent` of each segment is in use, or of the segment of one node; as far as nobody reads them.
+
   status @2 () -> (cluster :Text, clusterId :Text, term :UInt64, master :UInt64, pid :UInt64, http :Text, leaseMs :UInt64,
                    keys :UInt64, inFlightPuts :UInt64, recovering :Bool, uptimeMs :UInt64, listen :Text);
 }

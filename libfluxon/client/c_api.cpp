@@ -54,6 +54,8 @@ client::Put putOf(const void* key, size_t keyBytes, uint64_t length, const fluxo
   if (!options) return put;
   put.flags = (options->reject_if_exists ? shm::kRejectIfExists : 0u) | (options->reject_if_in_flight ? shm::kRejectIfInFlight : 0u);
   put.lease = options->lease;
+  put.replicas = options->replicas == 0 ? 1 : options->replicas;
+  if (options->source_node) put.sourceNode = options->source_node;
   return put;
 }
 

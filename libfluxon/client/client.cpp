@@ -11,6 +11,8 @@
 namespace fluxon::client {
 namespace {
 
+constexpr int kMostHops = 3;             // nodes that a put asks, one after the other
+constexpr uint32_t kMostReplicas = 255;  // that a command can ask for
 constexpr Duration kUndoPatience = seconds(5);  // for giving back what this client has; without an answer it ends with the client
 
 // Threads are spread over the shards of hazards, counters, touches and gates by the order of their first call.
@@ -142,6 +144,7 @@ bool Client::probeAll(std::string_view key, Held& held) {
 // The owner has answered with a slot of its own: hold it, by a hazard or, when none is free, by the owner's count.
 // timedOut: it is gone already; ask again.
 Error Client::follow(Attachment& attachment, const Reply& reply, std::string_view key, Time deadline, Held& held) {
+  if (reply.held != 0) return takeHeld(attachment, reply, reply.fetched ? Source::remote : Source::local, held);
   const uint32_t index = shm::slotOfRef(reply.slotRef);
   if (index >= attachment.view().slotCount) return {Code::corrupt, "a slot outside the directory"};
   const uint64_t incarnation = attachment.view().header->servingIncarnation.load(std::memory_order_acquire);
@@ -162,18 +165,18 @@ Error Client::follow(Attachment& attachment, const Reply& reply, std::string_vie
   const Reply& answer = counted.value();
   if (answer.code == Code::miss) return {Code::timedOut, "the value went away while it was being reached"};
   if (answer.code != Code::ok) return asError(answer);
-  if (answer.offset > attachment.view().segmentBytes || answer.valueBytes > attachment.view().segmentBytes - answer.offset) {
-    return {Code::corrupt, "an extent outside the segment"};
+  return takeHeld(attachment, answer, isOwn ? Source::local : Source::neighbour, held);
+}
+
+// The owner has set a held word for this answer.
+Error Client::takeHeld(Attachment& attachment, const Reply& answer, Source source, Held& held) {
+  if (answer.held == 0 || answer.held > shm::kHeldWords || answer.offset > attachment.view().segmentBytes ||
+      answer.valueBytes > attachment.view().segmentBytes - answer.offset) {
+    return {Code::corrupt, "a held word or an extent out of range"};
   }
   attachment.use();
-  held = {attachment.view().segment + answer.offset,
-          answer.valueBytes,
-          PutId(answer.putId),
-          isOwn ? Source::local : Source::neighbour,
-          &attachment,
-          true,
-          answer.slotRef};
-  touch(attachment, thread, answer.slotRef);
+  held = {attachment.view().segment + answer.offset, answer.valueBytes, PutId(answer.putId), source, &attachment, true, answer.held - 1};
+  touch(attachment, threadNumber(), answer.slotRef);
   return {};
 }
 
@@ -228,9 +231,18 @@ void Client::release(Held& held) {
   Attachment* const attachment = std::exchange(held.attachment, nullptr);
   if (!attachment || !attachment->alive()) return;
   if (!held.byRing) return attachment->drop({static_cast<uint32_t>(held.handle)});
-  // If this is not heard, the hold ends with the client.
-  (void)attachment->ring().call({.kind = shm::CommandKind::release, .slotRef = held.handle, .deadline = bootTime() + kUndoPatience});
+  attachment->file().held.words[held.handle].store(0, std::memory_order_release);
   attachment->unuse();
+}
+
+Error Client::copyFrom(const std::string& node, uint64_t offset, uint64_t bytes, char* to, Time deadline) {
+  const Result<Attachment*> attachment = use(node, deadline);
+  if (!attachment) return attachment.error();
+  const Use using_{attachment.value()};
+  const shm::DirectoryView& view = attachment.value()->view();
+  if (offset > view.segmentBytes || bytes > view.segmentBytes - offset) return {Code::corrupt, "an extent outside the segment"};
+  copyValue(to, view.segment + offset, bytes);
+  return {};
 }
 
 Result<Attachment*> Client::own(Time deadline) { return use(node_, deadline); }
@@ -289,28 +301,41 @@ Result<Reply> Client::command(const Call& call, Effect effect) {
   return reply;
 }
 
-Result<Granted> Client::putStart(const Put& put) {
+// Asks the own owner, or the one whose segment the caller wants to fill; follows to the one that shall have the value.
+Result<Client::Placed> Client::askPlace(const Put& put, shm::CommandKind kind, std::string_view value) {
   if (!alive()) return forked();
   if (put.key.empty() || put.key.size() > kMaxKeyBytes) {
     return Error{Code::invalidKey, std::to_string(put.key.size()) + " bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
   }
-  Result<Attachment*> mine = own(put.deadline);
-  if (!mine) return mine.error();
-  Attachment* const attachment = mine.value();
-  const auto fail = [&](Error error) {
-    attachment->unuse();
-    return error;
-  };
-  const Result<Reply> reply = attachment->ring().call({.kind = shm::CommandKind::putStart,
-                                                       .flags = put.flags,
-                                                       .key = put.key,
-                                                       .valueBytes = put.length,
-                                                       .lease = put.lease,
-                                                       .deadline = put.deadline});
-  if (!reply) return fail(ofRead(reply.error()));
-  if (reply.value().code != Code::ok) return fail(asError(reply.value()));
-  Granted granted{nullptr, put.length, attachment, reply.value().slotRef};
-  Result<char*> place = attachment->writable(reply.value().offset, put.length, put.deadline);
+  const bool side = !put.sourceNode.empty() && put.sourceNode != node_;
+  std::string node = side ? put.sourceNode : node_;
+  uint32_t flags = put.flags | std::min<uint32_t>(put.replicas, kMostReplicas) << shm::kReplicasShift;
+  for (int hops = 0; hops < kMostHops; ++hops) {
+    const Result<Attachment*> attachment = node == node_ ? own(put.deadline) : neighbour(node, put.deadline);
+    if (!attachment) return attachment.error();
+    Result<Reply> reply = attachment.value()->ring().call({.kind = kind,
+                                                           .flags = flags,
+                                                           .key = put.key,
+                                                           .extra = side ? std::string_view(node_) : value,
+                                                           .valueBytes = put.length,
+                                                           .lease = put.lease,
+                                                           .deadline = put.deadline});
+    if (reply && reply.value().code == Code::ok && reply.value().node.empty()) return Placed{attachment.value(), std::move(reply).value()};
+    attachment.value()->unuse();
+    if (!reply) return kind == shm::CommandKind::putInline ? ofChange(reply.error()) : ofRead(reply.error());
+    if (reply.value().code != Code::ok) return asError(reply.value());
+    node = reply.value().node;
+    flags |= shm::kPlacedHere;
+  }
+  return Error{Code::unavailable, "no node keeps the value"};
+}
+
+Result<Granted> Client::putStart(const Put& put) {
+  Result<Placed> placed = askPlace(put, shm::CommandKind::putStart, {});
+  if (!placed) return placed.error();
+  const Reply& reply = placed->reply;
+  Granted granted{nullptr, put.length, placed->attachment, reply.slotRef};
+  Result<char*> place = placed->attachment->writable(reply.offset, put.length, put.deadline);
   if (!place) {
     abort(granted);
     return place.error();
@@ -342,19 +367,11 @@ void Client::abort(const Granted& granted) {
 }
 
 Result<PutId> Client::put(const Put& put, const void* data) {
-  if (put.length <= shm::kInlineValueBytes) {
-    const std::string_view value(static_cast<const char*>(data), put.length);
-    if (put.key.empty()) return Error{Code::invalidKey, "0 bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
-    const Result<Reply> reply = command({.kind = shm::CommandKind::putInline,
-                                         .flags = put.flags,
-                                         .key = put.key,
-                                         .extra = value,
-                                         .lease = put.lease,
-                                         .deadline = put.deadline},
-                                        Effect::change);
-    if (!reply) return reply.error();
-    if (reply.value().code != Code::ok) return asError(reply.value());
-    return PutId(reply.value().putId);
+  if (put.length <= shm::kInlineValueBytes && (put.sourceNode.empty() || put.sourceNode == node_)) {
+    const Result<Placed> placed = askPlace(put, shm::CommandKind::putInline, {static_cast<const char*>(data), put.length});
+    if (!placed) return placed.error();
+    placed.value().attachment->unuse();
+    return PutId(placed.value().reply.putId);
   }
   const Result<Granted> granted = putStart(put);
   if (!granted) return granted.error();

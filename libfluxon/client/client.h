@@ -24,7 +24,7 @@
 
 namespace fluxon::client {
 
-enum class Source : uint32_t { local = 1, neighbour = 2 };
+enum class Source : uint32_t { local = 1, neighbour = 2, remote = 3 };
 
 struct Held {
   const char* data = nullptr;
@@ -32,7 +32,7 @@ struct Held {
   PutId putId;
   Source source = Source::local;
   Attachment* attachment = nullptr;
-  bool byRing = false;   // the owner counts it: `handle` is its slotRef; else a hazard's index
+  bool byRing = false;   // `handle` is the index of a held word; else that of a hazard
   uint64_t handle = 0;
 };
 
@@ -49,6 +49,8 @@ struct Put {
   uint32_t flags = 0;  // kRejectIf...
   uint64_t lease = 0;
   Time deadline;
+  uint32_t replicas = 1;   // owners that shall have the value
+  std::string sourceNode;  // of this host: where the value is filled; empty: where it shall lie
 };
 
 struct Stat {
@@ -71,6 +73,8 @@ class Client {
     return probeAll(key, held) ? Error{} : getByRing(key, deadline(), held);
   }
   static void release(Held&);
+  // Copies bytes out of a neighbour's segment that its owner keeps unchanged meanwhile; unavailable, corrupt (outside the segment).
+  Error copyFrom(const std::string& node, uint64_t offset, uint64_t bytes, char* to, Time deadline);
 
   Result<PutId> put(const Put&, const void* data);
   Result<Granted> putStart(const Put&);
@@ -84,6 +88,10 @@ class Client {
   Result<Stat> stat(std::string_view key, Time deadline);
 
  private:
+  struct Placed {
+    Attachment* attachment;  // with a use()
+    Reply reply;
+  };
   struct Set {
     std::vector<Attachment*> all;  // the own node's first
   };
@@ -97,6 +105,8 @@ class Client {
   Error getByRing(std::string_view key, Time deadline, Held& held);
   Error getFromNeighbour(const std::string& node, std::string_view key, Time deadline, Held& held);
   Error follow(Attachment&, const Reply&, std::string_view key, Time deadline, Held& held);
+  Result<Placed> askPlace(const Put&, shm::CommandKind, std::string_view value);
+  static Error takeHeld(Attachment&, const Reply&, Source, Held&);
   // With a use() for the caller.
   Result<Attachment*> own(Time deadline);
   Result<Attachment*> neighbour(const std::string& node, Time deadline);

@@ -21,12 +21,12 @@ uint32_t of(shm::CommandState state) { return static_cast<uint32_t>(state); }
 }  // namespace
 
 CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, int bell, int socket)
-    : file_(file), header_(header), bell_(bell), socket_(socket), spin_(std::thread::hardware_concurrency() > 2) {
+    : file_(file), header_(header), life_(header.life.load()), bell_(bell), socket_(socket), spin_(std::thread::hardware_concurrency() > 2) {
   for (uint32_t i = shm::kCommandSlots; i-- > 0;) free_.push_back(i);
 }
 
 bool CommandRing::suspect() const {
-  return header_.servingIncarnation.load(std::memory_order_acquire) == 0 ||
+  return header_.life.load(std::memory_order_acquire) != life_ || header_.servingIncarnation.load(std::memory_order_acquire) == 0 ||
          bootTime().ns >= static_cast<int64_t>(header_.leaseUntilNs.load(std::memory_order_acquire));
 }
 
@@ -139,6 +139,8 @@ Result<Reply> CommandRing::call(const Call& call) {
   reply.offset = answer.offset;
   reply.valueBytes = answer.valueBytes;
   reply.lease = answer.lease;
+  reply.held = answer.held;
+  reply.fetched = answer.fetched != 0;
   reply.node.assign(answer.node, ::strnlen(answer.node, sizeof answer.node));
   reply.payload.assign(file_.payloads[index], std::min(answer.payloadUsed, shm::kPayloadBytes));
   slot.state.store(of(shm::CommandState::free), std::memory_order_release);

@@ -39,6 +39,8 @@ struct Reply {
   uint64_t valueBytes = 0;
   uint64_t lease = 0;
   std::string node;
+  uint32_t held = 0;  // 1 + index of a held word
+  bool fetched = false;
   std::string payload;
 };
 
@@ -51,7 +53,7 @@ class CommandRing {
   // have granted is undone, a change of the cache may or may not happen. tooMany (no command slot became free), unavailable (the
   // owner has ended): it was not.
   Result<Reply> call(const Call&);
-  // True: the owner serves nothing now, so it may have ended; costs no system call.
+  // True: the owner serves nothing now, or another life of it serves, so ours may have ended; costs no system call.
   bool suspect() const;
   // True: the owner has ended, or does not listen to this client any more.
   bool dead() const;
@@ -64,6 +66,7 @@ class CommandRing {
 
   shm::ClientFile& file_;
   const shm::DirectoryHeader& header_;
+  uint64_t life_;  // of the owner that we attached to
   int bell_, socket_;
   bool spin_;
   std::mutex mutex_;

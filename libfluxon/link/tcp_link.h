@@ -62,7 +62,7 @@ class LinkThread;
 class TcpLink {
  public:
   struct Settings {
-    Endpoint listen;                // disabled: fetches only
+    Endpoint listen;                   // disabled: fetches only
     unsigned connectionsPerPeer = 4;
     uint64_t pieceBytes = 1 << 20;     // 4 KiB to 64 MiB
     std::string congestionControl;     // of tcp; empty: the kernel's own choice

@@ -14,14 +14,28 @@ void encode(const std::vector<Version>& from, capnp::List<schema::Version>::Buil
     to[i].setKey(bytesOf(from[i].key));
     to[i].setPutId(from[i].putId.value);
     to[i].setOffset(from[i].offset);
+    to[i].setBytes(from[i].bytes);
+    to[i].setLease(from[i].lease.value);
   }
 }
 
 std::vector<Version> decode(capnp::List<schema::Version>::Reader from) {
   std::vector<Version> to;
   to.reserve(from.size());
-  for (const auto item : from) to.push_back({toString(item.getKey()), PutId(item.getPutId()), item.getOffset()});
+  for (const auto item : from)
+    to.push_back({toString(item.getKey()), PutId(item.getPutId()), item.getOffset(), item.getBytes(), KeyLeaseId(item.getLease())});
   return to;
+}
+
+void encode(const Peer& from, schema::Peer::Builder to) {
+  to.setNode(textOf(from.node));
+  to.setHostId(textOf(from.hostId));
+  to.setLink(textOf(from.link));
+  to.setIncarnation(from.incarnation.value);
+}
+
+Peer decode(schema::Peer::Reader from) {
+  return {toString(from.getNode()), toString(from.getHostId()), toString(from.getLink()), Incarnation(from.getIncarnation())};
 }
 
 unsigned count(size_t n) { return static_cast<unsigned>(n); }
@@ -40,6 +54,8 @@ void encode(const Request& from, schema::Request::Builder to) {
   to.setTtlMs(from.ttlMs);
   to.setCount(from.count);
   to.setCommand(from.command.value);
+  to.setCode(static_cast<uint16_t>(from.code));
+  to.setReplicas(from.replicas);
   if (!from.offsets.empty()) encode(from.offsets, to.initOffsets(count(from.offsets.size())));
   if (!from.items.empty()) encode(from.items, to.initItems(count(from.items.size())));
   if (!from.results.empty()) {
@@ -64,6 +80,8 @@ Request decode(schema::Request::Reader from) {
   to.ttlMs = from.getTtlMs();
   to.count = from.getCount();
   to.command = OperationId(from.getCommand());
+  to.code = codeFromWire(from.getCode());
+  to.replicas = from.getReplicas();
   for (const uint64_t offset : from.getOffsets()) to.offsets.push_back(offset);
   to.items = decode(from.getItems());
   for (const uint8_t result : from.getResults()) {
@@ -83,7 +101,8 @@ void encode(const Reply& from, schema::Reply::Builder to) {
   to.setBytes(from.bytes);
   to.setCount(from.count);
   to.setLease(from.lease.value);
-  if (!from.node.empty()) to.setNode(textOf(from.node));
+  if (!from.peer.node.empty()) encode(from.peer, to.initPeer());
+  to.setFetch(from.fetch);
   if (!from.nodes.empty()) {
     auto nodes = to.initNodes(count(from.nodes.size()));
     for (unsigned i = 0; i < from.nodes.size(); ++i) nodes.set(i, textOf(from.nodes[i]));
@@ -110,7 +129,8 @@ Reply decode(schema::Reply::Reader from) {
   to.bytes = from.getBytes();
   to.count = from.getCount();
   to.lease = KeyLeaseId(from.getLease());
-  to.node = toString(from.getNode());
+  if (from.hasPeer()) to.peer = decode(from.getPeer());
+  to.fetch = from.getFetch();
   for (const auto node : from.getNodes()) to.nodes.push_back(toString(node));
   for (const uint64_t offset : from.getOffsets()) to.offsets.push_back(offset);
   for (const auto entry : from.getEntries()) {
@@ -139,9 +159,20 @@ void encode(const std::vector<MasterMessage>& from, capnp::List<schema::MasterMe
       encode(message.reply, to[i].initReply());
       continue;
     }
-    auto order = message.kind == CommandKind::invalidate ? to[i].initInvalidate() : to[i].initReclaim();
+    if (message.kind == CommandKind::leave) {
+      to[i].setLeave();
+      continue;
+    }
+    auto order = message.kind == CommandKind::invalidate ? to[i].initInvalidate()
+                 : message.kind == CommandKind::reclaim  ? to[i].initReclaim()
+                                                         : to[i].initReplicate();
     order.setCommand(message.command.value);
     encode(message.items, order.initItems(count(message.items.size())));
+    if (message.kind == CommandKind::replicate) {
+      encode(message.peer, order.initPeer());
+      order.setExported(message.exported);
+      order.setSourceOffset(message.sourceOffset);
+    }
   }
 }
 
@@ -155,10 +186,15 @@ std::vector<MasterMessage> decode(capnp::List<schema::MasterMessage>::Reader fro
       case schema::MasterMessage::REPLY: out.reply = decode(message.getReply()); continue;
       case schema::MasterMessage::INVALIDATE: out.kind = CommandKind::invalidate, order = message.getInvalidate(); break;
       case schema::MasterMessage::RECLAIM: out.kind = CommandKind::reclaim, order = message.getReclaim(); break;
+      case schema::MasterMessage::REPLICATE: out.kind = CommandKind::replicate, order = message.getReplicate(); break;
+      case schema::MasterMessage::LEAVE: out.kind = CommandKind::leave; continue;
       default: KJ_FAIL_REQUIRE("unknown message of the master", static_cast<unsigned>(message.which()));
     }
     out.command = OperationId(order.getCommand());
     out.items = decode(order.getItems());
+    if (order.hasPeer()) out.peer = decode(order.getPeer());
+    out.exported = order.getExported();
+    out.sourceOffset = order.getSourceOffset();
   }
   return to;
 }
@@ -171,6 +207,10 @@ void encode(const Registration& from, schema::Registration::Builder to) {
   to.setSegmentBytes(from.segmentBytes);
   to.setMaxKeys(from.maxKeys);
   to.setHttp(textOf(from.http));
+  to.setLink(textOf(from.link));
+  to.setLabel(textOf(from.label));
+  to.setSsd(from.ssd);
+  to.setAdopts(from.adopts.value);
   auto occupied = to.initOccupied(count(from.occupied.size()));
   for (unsigned i = 0; i < from.occupied.size(); ++i) {
     occupied[i].setOffset(from.occupied[i].offset);
@@ -187,6 +227,10 @@ Registration decode(schema::Registration::Reader from) {
   to.segmentBytes = from.getSegmentBytes();
   to.maxKeys = from.getMaxKeys();
   to.http = toString(from.getHttp());
+  to.link = toString(from.getLink());
+  to.label = toString(from.getLabel());
+  to.ssd = from.getSsd();
+  to.adopts = Incarnation(from.getAdopts());
   for (const auto extent : from.getOccupied()) to.occupied.push_back({extent.getOffset(), extent.getLength()});
   return to;
 }

@@ -14,14 +14,14 @@ namespace fluxon::rpc {
 
 enum class RequestKind : uint16_t {
   heartbeat,       // touches, gauges
-  putStart,        // key, bytes, flags, lease, timeLeftMs -> offset, putId
+  putStart,        // key, bytes, flags, lease, replicas, timeLeftMs, after (whose request it is) -> offset, putId; peer
   putDone,         // put -> putId, published
   putReserved,     // key, bytes, offset, lease -> putId, published: start and done of a put into a reserved extent
   putAbort,        // put: the writer has ended; its extent comes back by `release`
   reserve,         // bytes, count -> offsets
   release,         // offsets: extents that no one reads or writes any more
   dropped,         // items: replicas that the owner has given up
-  getStart,        // key, timeLeftMs -> node, putId, bytes; code miss
+  getStart,        // key, timeLeftMs, flags (kFarOnly), after (a node that did not deliver) -> source, putId, bytes, fetch, offset
   stat,            // key -> putId, bytes, lease, nodes
   remove,          // key -> ok or miss
   countPrefix,     // key (the prefix) -> count
@@ -31,16 +31,33 @@ enum class RequestKind : uint16_t {
   leaseRevoke,     // lease: its keys are deleted
   invalidateDone,  // command
   reclaimDone,     // command, results
+  inventory,       // items (committed values), count 1: the last page -> offsets: values that must go
+  getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now
 };
-constexpr uint16_t kRequestKinds = 18;
+constexpr uint16_t kRequestKinds = 20;
 
 enum class ReclaimResult : uint8_t { ok, busy, gone };
+
+// getStart: do not name a neighbour of the same host, it cannot be reached there.
+constexpr uint32_t kFarOnly = 1;
+// putStart: this owner was chosen by another one, the value goes nowhere else.
+constexpr uint32_t kPlacedHere = 16;
 
 // A version of a key at one owner.
 struct Version {
   std::string key;
   PutId putId;
   uint64_t offset = 0;  // of its extent
+  uint64_t bytes = 0;   // payload
+  KeyLeaseId lease;
+};
+
+// An owner as others reach it.
+struct Peer {
+  std::string node;
+  std::string hostId;
+  std::string link;         // address of its tcp link, empty: it has none
+  Incarnation incarnation;
 };
 
 struct Request {
@@ -57,6 +74,8 @@ struct Request {
   uint64_t ttlMs = 0;
   uint64_t count = 0;
   OperationId command;      // the command that this answers
+  Code code = Code::ok;     // getDone
+  uint32_t replicas = 0;    // putStart, putReserved: owners that shall have the value; 0 and 1: one
   std::vector<uint64_t> offsets;      // release: extents; heartbeat: extents read since the last one, oldest first
   std::vector<Version> items;
   std::vector<ReclaimResult> results;
@@ -78,20 +97,24 @@ struct Reply {
   uint64_t bytes = 0;
   uint64_t count = 0;
   KeyLeaseId lease;
-  std::string node;
+  Peer peer;               // getStart: who has the value; putStart: who shall have it, empty: the one who asked
+  bool fetch = false;      // getStart: bring the value from `peer` to `offset`; else read it there
   std::vector<std::string> nodes;
   std::vector<uint64_t> offsets;
   std::vector<ListedKey> entries;
 };
 
-enum class CommandKind : uint16_t { reply, invalidate, reclaim };
+enum class CommandKind : uint16_t { reply, invalidate, reclaim, replicate, leave };
 
-// From master to owner: an answer, or an order that is answered by invalidateDone or reclaimDone.
+// From master to owner: an answer, or an order that is answered by invalidateDone, reclaimDone or getDone.
 struct MasterMessage {
   CommandKind kind = CommandKind::reply;
   Reply reply;
   OperationId command;         // identity of an order; an order may come twice
-  std::vector<Version> items;  // invalidate: drop all below putId; reclaim: this version, if nobody reads it
+  std::vector<Version> items;  // invalidate: drop all below putId; reclaim: this version, if nobody reads it; replicate: one
+  Peer peer;                   // replicate: who has the value
+  bool exported = false;       // replicate: it is not readable there yet, the peer has exported it under its put_id
+  uint64_t sourceOffset = 0;   // of what is exported, in the peer's segment
 };
 
 struct Hello {
@@ -109,13 +132,18 @@ struct Registration {
   uint64_t segmentBytes = 0;
   uint64_t maxKeys = 0;
   std::string http;         // address of /metrics, empty when off
-  std::vector<Extent> occupied;  // extents that are not free although the owner joins empty: held or still being written
+  std::string link;         // address of the tcp link, empty when off
+  std::string label;        // sub-cluster
+  bool ssd = false;         // values put here go to an SSD as well
+  std::vector<Extent> occupied;  // extents that are not free and hold no value that could be read: held, or still being written
+  Incarnation adopts;       // in whose life the values were published that `inventory` will list; 0: there are none
 };
 
 struct Registered {
   Code code = Code::ok;
   std::string detail;
   uint64_t leaseMs = 0;
+  bool inventory = false;   // the owner lists its values before it joins
 };
 
 }  // namespace fluxon::rpc

@@ -3,7 +3,7 @@
 // The client writes it, so its owner believes nothing in it: every index and length is copied once, then checked. A broken
 // client can spoil only its own file: a wrong hazard word keeps an extent of the owner alive until the client ends.
 //
-//   ClientHeader | hazard shards | counter shards | touch shards | submission ring | command slots | payload areas
+//   ClientHeader | hazard shards | held words | counter shards | touch shards | submission ring | command slots | payload areas
 //
 // Life of a command slot; the word is the futex on which the client waits:
 //
@@ -40,6 +40,16 @@ struct HazardShard {
 };
 static_assert(sizeof(HazardShard) == 64 + 8 * kHazardsPerShard);
 
+// Holds that the owner gave with an answer, of values that the client cannot hold by a hazard word: its words for the slot are taken,
+// or the copy is a temporary one. The owner sets a free word (0) to the slotRef before it answers, the client clears it when it lets
+// go; scans read them like hazard words, also those of the owner's next life.
+constexpr uint32_t kHeldWords = 4096;
+struct HeldTable {
+  Half highWater;  // words at or above it have never been used; raised before a word beyond it is set
+  Half reserved[15];
+  Word words[kHeldWords];
+};
+
 // Counters of a client: name, documentation. They only grow; the owner adds up those of the living and the dead.
 #define FLUXON_CLIENT_COUNTERS(X)                                                          \
   X(hits, "gets answered from the directory of the client's own owner, without a message") \
@@ -72,9 +82,9 @@ enum class CommandState : uint32_t { free = 0, submitted = 1, completed = 2, aba
 
 // What a client can ask of its owner. Values are part of the format.
 enum class CommandKind : uint32_t {
-  get = 1,          // key; kHold: count the hold in the owner
-  putStart = 2,     // key, valueBytes -> slotRef, offset
-  putInline = 3,    // key, value in the payload -> putId
+  get = 1,          // key; kHold: hold it by a held word
+  putStart = 2,     // key, valueBytes -> slotRef, offset; or node: the owner of this host that shall have the value
+  putInline = 3,    // key, value in the payload -> putId; or node
   commit = 4,       // slotRef -> putId
   abort = 5,        // slotRef
   exists = 6,       // key
@@ -85,13 +95,14 @@ enum class CommandKind : uint32_t {
   leaseGrant = 11,  // ttl in valueBytes (ms) -> lease
   leaseKeepAlive = 12,
   leaseRevoke = 13,
-  release = 14,     // slotRef of a ring hold
 };
 
 constexpr uint32_t kRejectIfExists = 1;    // putStart, putInline
 constexpr uint32_t kRejectIfInFlight = 2;  // putStart, putInline
 constexpr uint32_t kHold = 4;              // get
 constexpr uint32_t kLocalOnly = 8;         // get: do not ask the master (the caller follows another owner's answer)
+constexpr uint32_t kPlacedHere = 16;       // putStart, putInline: another owner has named this one
+constexpr uint32_t kReplicasShift = 24;    // putStart, putInline: the top byte is the number of owners that shall have the value
 
 struct CommandRequest {
   uint32_t kind;
@@ -113,16 +124,18 @@ struct CommandAnswer {
   uint64_t offset;        // of the extent
   uint64_t valueBytes;
   uint64_t lease;
-  char node[40];          // get: the owner of this host that has it; empty: this one
+  char node[40];          // get, putStart: the owner of this host that has it, or shall have it; empty: this one
+  uint32_t held;          // get: 1 + the index of the held word that names the slot, 0: there is none
+  uint32_t fetched;       // get: 1: the value was brought here from another host for this get
 };
-static_assert(sizeof(CommandAnswer) == 88);
+static_assert(sizeof(CommandAnswer) == 96);
 
 struct CommandSlot {
   Half state;    // CommandState
   Half waiting;  // 1: the client sleeps on state
   CommandRequest request;
   CommandAnswer answer;
-  uint8_t reserved[48];
+  uint8_t reserved[40];
 };
 static_assert(sizeof(CommandSlot) == 192);
 
@@ -153,6 +166,7 @@ static_assert(sizeof(ClientHeader) == 136);
 struct ClientFile {
   alignas(4096) ClientHeader header;
   alignas(4096) HazardShard hazards[kHazardShards];
+  alignas(4096) HeldTable held;
   alignas(4096) CounterShard counters[kCounterShards];
   TouchShard touches[kTouchShards];
   alignas(4096) SubmissionRing ring;

@@ -24,7 +24,7 @@
 //   retired     readers that hold it already; found by nobody
 //
 // The fields beside the word are written before the word's store that makes them meaningful and stay unchanged until the
-// slot is free again; the generation grows when the slot becomes free. A reader that holds a hazard word for
+// slot is free again (putId and operation get their last value at the commit); the generation grows when the slot becomes free. A reader that holds a hazard word for
 // (slot, generation) and has seen `committed` with that generation afterwards may read all of them.
 #pragma once
 
@@ -63,7 +63,7 @@ struct DirectorySlot {
   Word payloadBytes; // length of the value; the extent is this rounded up to its step
   Word key;          // key record
   Word writer;       // client id of the writer while granted; 0: the owner itself
-  Word operation;    // operation id of the put
+  Word operation;    // granted, pending: operation id of the put; committed: its key lease, 0: none
 };
 static_assert(sizeof(DirectorySlot) == 64);
 
@@ -83,6 +83,8 @@ struct DirectoryHeader {
   Word clusterId;                 // of the masters seen, 0: none yet
   Word highestTerm;               // (term, master incarnation) seen of that cluster; lower ones are refused
   Word highestMaster;
+  Word contentIncarnation;        // in whose life the committed values were published; 0: they are worth nothing to the master
+  Word life;                      // incarnation of the process that serves the files now; the file may be older
   alignas(64) Half controlAsleep; // 1: a client must ring the eventfd after submitting
 };
 static_assert(sizeof(DirectoryHeader) == 320);

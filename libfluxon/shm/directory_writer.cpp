@@ -1,9 +1,12 @@
 #include "shm/directory_writer.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/extent.h"
+#include "base/hash.h"
 
 namespace fluxon::shm {
 namespace {
@@ -58,6 +61,59 @@ DirectoryWriter::DirectoryWriter(Memory memory, const Shape& shape)
     memory_.slots[slot].word.store(slotWord(1, SlotState::free), std::memory_order_relaxed);
   }
   counts_[static_cast<uint32_t>(SlotState::free)] = slotCount_;
+}
+
+DirectoryWriter::DirectoryWriter(Memory memory, const Shape& shape, Adopting)
+    : memory_(memory), buckets_(shape.buckets), slotCount_(shape.buckets * kSlotsPerBucket + shape.overflowSlots), keys_(shape.keysBytes) {}
+
+Result<std::unique_ptr<DirectoryWriter>> DirectoryWriter::adopt(Memory memory, const Shape& shape) {
+  std::unique_ptr<DirectoryWriter> writer(new DirectoryWriter(memory, shape, Adopting{}));
+  if (Error error = writer->adoptSlots(); !error.ok()) return error;
+  return writer;
+}
+
+Error DirectoryWriter::adoptSlots() {
+  const auto damaged = [](uint32_t slot, const char* what) {
+    return Error{Code::corrupt, "directory slot " + std::to_string(slot) + ": " + what};
+  };
+  std::vector<Extent> extents;
+  const uint64_t segmentBytes = memory_.header->segmentBytes;
+  for (uint32_t slot = 0; slot < slotCount_; ++slot) {
+    const uint64_t word = memory_.slots[slot].word.load(std::memory_order_relaxed);
+    if (static_cast<uint32_t>(word) >= kSlotStates || generationOf(word) == 0) return damaged(slot, "unknown state");
+    ++counts_[static_cast<uint32_t>(stateOf(word))];
+    if (stateOf(word) == SlotState::free) continue;
+    const DirectorySlot& fields = memory_.slots[slot];
+    const uint64_t record = fields.key.load(std::memory_order_relaxed), bytes = payloadBytes(slot), at = offset(slot);
+    if (keyBytes(record) == 0 || keyBytes(record) > kMaxKeyBytes || !keys_.claim(keyOffset(record), keyBytes(record)))
+      return damaged(slot, "key bytes out of range or used twice");
+    if (keyHash(key(slot)) != hash(slot)) return damaged(slot, "hash differs from its key");
+    const uint32_t bucket = slot / kSlotsPerBucket;
+    if (bucket < buckets_ && bucket != firstBucket(hash(slot), buckets_) && bucket != secondBucket(hash(slot), buckets_))
+      return damaged(slot, "in a bucket that is not its key's");
+    const uint64_t length = extentBytes(bytes);
+    if (length > segmentBytes || at > segmentBytes - length || at % (length < kLargeStep ? kSmallStep : kLargeStep) != 0)
+      return damaged(slot, "extent outside the segment");
+    if (stateOf(word) == SlotState::committed && !putId(slot)) return damaged(slot, "a value without a version");
+    extents.push_back({at, length});
+  }
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+  for (size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i].offset < extents[i - 1].offset + extents[i - 1].length) return {Code::corrupt, "directory: two slots share bytes"};
+  }
+  // The tags say what the states say: an end between the two left one of them behind.
+  for (uint32_t slot = 0; slot < slotCount_; ++slot) {
+    const bool free = state(slot) == SlotState::free;
+    if (slot < buckets_ * kSlotsPerBucket) {
+      memory_.tags[slot].store(free ? 0 : tagOf(hash(slot)), std::memory_order_relaxed);
+    } else if (free) {
+      freeOverflow_.push_back(slot);
+    } else {
+      overflow_.emplace(hash(slot), slot);
+      ++overflowUsed_;
+    }
+  }
+  return {};
 }
 
 void DirectoryWriter::change(uint32_t slot, SlotState to) {
@@ -120,10 +176,11 @@ void DirectoryWriter::submit(uint32_t slot) {
   change(slot, SlotState::pending);
 }
 
-void DirectoryWriter::commit(uint32_t slot, PutId putId) {
+void DirectoryWriter::commit(uint32_t slot, PutId putId, KeyLeaseId lease) {
   FLUXON_CHECK(state(slot) == SlotState::pending, "commit of a slot that is not pending");
   FLUXON_CHECK(!committed(key(slot), hash(slot)), "two committed slots of one key");
   memory_.slots[slot].putId.store(putId.value, std::memory_order_relaxed);
+  memory_.slots[slot].operation.store(lease.value, std::memory_order_relaxed);
   change(slot, SlotState::committed);
 }
 

@@ -2,7 +2,7 @@
 //
 // Invariants
 //   1. Every extent that is not free is named by exactly one slot that is not free.
-//   2. Fields of a slot change only while it is free; putId also while it is pending (readers read it after `committed`).
+//   2. Fields of a slot change only while it is free; putId and operation also while it is pending (readers read after `committed`).
 //   3. A slot leaves committed or reclaiming by a seq_cst exchange, and becomes free only after a scan of all hazard words
 //      that began after that exchange found none for it (the caller's duty; release() and drop() check the state).
 //   4. At most one slot of a key is committed.
@@ -10,12 +10,14 @@
 // One thread: the owner's control thread.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/result.h"
 #include "shm/directory_format.h"
 #include "shm/key_store.h"
 
@@ -41,13 +43,17 @@ class DirectoryWriter {
   static Memory layout(void* directory, void* keysFile, const Shape& shape, Incarnation incarnation,
                        std::string_view cluster, std::string_view node);
 
+  // Over a fresh layout.
   DirectoryWriter(Memory memory, const Shape& shape);
+  // Over a directory that an earlier process has left, in whatever moment it ended. Every slot, extent and key record is checked before
+  // anything is changed; `corrupt` says what does not hold together. Clients may be reading meanwhile.
+  static Result<std::unique_ptr<DirectoryWriter>> adopt(Memory memory, const Shape& shape);
 
   // free → granted. nullopt: no slot or no room for the key bytes.
   std::optional<uint32_t> grant(std::string_view key, uint64_t hash, uint64_t offset, uint64_t payloadBytes, uint64_t writer,
                                 OperationId operation);
   void submit(uint32_t slot);                 // granted → pending
-  void commit(uint32_t slot, PutId putId);    // pending → committed
+  void commit(uint32_t slot, PutId putId, KeyLeaseId lease = {});  // pending → committed
   void retire(uint32_t slot);                 // pending, committed, reclaiming → retired
   void beginReclaim(uint32_t slot);           // committed → reclaiming
   void keep(uint32_t slot);                   // reclaiming → committed
@@ -60,6 +66,7 @@ class DirectoryWriter {
   uint64_t offset(uint32_t slot) const { return memory_.slots[slot].offset.load(std::memory_order_relaxed); }
   uint64_t payloadBytes(uint32_t slot) const { return memory_.slots[slot].payloadBytes.load(std::memory_order_relaxed); }
   uint64_t hash(uint32_t slot) const { return memory_.slots[slot].hash.load(std::memory_order_relaxed); }
+  KeyLeaseId lease(uint32_t slot) const { return KeyLeaseId(memory_.slots[slot].operation.load(std::memory_order_relaxed)); }
   uint64_t writer(uint32_t slot) const { return memory_.slots[slot].writer.load(std::memory_order_relaxed); }
   std::string_view key(uint32_t slot) const;
   uint32_t slotCount() const { return slotCount_; }
@@ -88,8 +95,13 @@ class DirectoryWriter {
   void setLease(int64_t untilNs) { memory_.header->leaseUntilNs.store(static_cast<uint64_t>(untilNs), std::memory_order_seq_cst); }
   int64_t leaseUntilNs() const { return static_cast<int64_t>(memory_.header->leaseUntilNs.load(std::memory_order_relaxed)); }
   void setServing(Incarnation incarnation) { memory_.header->servingIncarnation.store(incarnation.value, std::memory_order_seq_cst); }
+  Incarnation content() const { return Incarnation(memory_.header->contentIncarnation.load(std::memory_order_relaxed)); }
+  void setContent(Incarnation incarnation) { memory_.header->contentIncarnation.store(incarnation.value, std::memory_order_seq_cst); }
 
  private:
+  struct Adopting {};
+  DirectoryWriter(Memory memory, const Shape& shape, Adopting);
+  Error adoptSlots();
   void change(uint32_t slot, SlotState to);
   std::optional<uint32_t> findFree(uint64_t hash);
 

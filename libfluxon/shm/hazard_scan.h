@@ -2,6 +2,7 @@
 // client files mapped meanwhile. The slots' words must have been exchanged (seq_cst) before: see directory_view.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_set>
 #include <vector>
@@ -10,19 +11,20 @@
 
 namespace fluxon::shm {
 
-// Marks in `held` (by index into `refs`) those that a hazard word of one of the clients names. One pass over all words.
+// Marks in `held` (by index into `refs`) those that a hazard word or a held word of one of the clients names. One pass over all.
 inline std::vector<bool> scanHazards(const std::vector<const ClientFile*>& clients, const std::vector<uint64_t>& refs) {
   const std::unordered_set<uint64_t> wanted(refs.begin(), refs.end());
   std::unordered_set<uint64_t> seen;
-  for (const ClientFile* client : clients) {
-    for (const HazardShard& shard : client->hazards) {
-      uint32_t high = shard.highWater.load(std::memory_order_seq_cst);
-      if (high > kHazardsPerShard) high = kHazardsPerShard;
-      for (uint32_t i = 0; i < high; ++i) {
-        const uint64_t ref = shard.words[i].load(std::memory_order_seq_cst);
-        if (ref != 0 && wanted.count(ref)) seen.insert(ref);
-      }
+  const auto look = [&](const Half& highWater, const Word* words, uint32_t count) {
+    const uint32_t high = std::min(highWater.load(std::memory_order_seq_cst), count);
+    for (uint32_t i = 0; i < high; ++i) {
+      const uint64_t ref = words[i].load(std::memory_order_seq_cst);
+      if (ref != 0 && wanted.count(ref)) seen.insert(ref);
     }
+  };
+  for (const ClientFile* client : clients) {
+    for (const HazardShard& shard : client->hazards) look(shard.highWater, shard.words, kHazardsPerShard);
+    look(client->held.highWater, client->held.words, kHeldWords);
   }
   std::vector<bool> held(refs.size());
   for (size_t i = 0; i < refs.size(); ++i) held[i] = seen.count(refs[i]) != 0;

@@ -28,6 +28,21 @@ class KeyStore {
     while (c > wanted) --c, free_[c].insert(offset + sizeOf(c));
     return offset;
   }
+  // Takes the room that a key record names. False: it is not room that take() could have given, or is taken.
+  bool claim(uint64_t offset, uint64_t length) {
+    const unsigned wanted = classOf(length);
+    if (wanted >= kClasses || offset % sizeOf(wanted) != 0) return false;
+    unsigned c = wanted;
+    while (c < kClasses && !free_[c].count(offset & ~(sizeOf(c) - 1))) ++c;
+    if (c >= kClasses) return false;
+    free_[c].erase(offset & ~(sizeOf(c) - 1));
+    // Halves that the record does not lie in stay free.
+    while (c > wanted) {
+      --c;
+      free_[c].insert((offset & ~(sizeOf(c) - 1)) ^ sizeOf(c));
+    }
+    return true;
+  }
   void give(uint64_t offset, uint64_t length) {
     unsigned c = classOf(length);
     for (; c + 1 < kClasses && free_[c].erase(offset ^ sizeOf(c)) == 1; ++c) offset &= ~sizeOf(c);

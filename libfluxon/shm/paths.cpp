@@ -76,6 +76,26 @@ Error makeDirectories(const Paths& paths, const std::string& directory, int grou
   return {};
 }
 
+void unlinkNodeFiles(const Paths& paths, const std::string& node) {
+  DIR* dir = ::opendir(paths.nodeDir(node).c_str());
+  if (!dir) return;
+  while (const dirent* entry = ::readdir(dir)) {
+    const std::string name = entry->d_name;
+    if (name == "segment" || name == "directory" || name == "keys" || name == "socket" || name.starts_with("client-"))
+      ::unlinkat(::dirfd(dir), entry->d_name, 0);
+  }
+  ::closedir(dir);
+}
+
+Error removeNode(const Paths& paths, const std::string& node) {
+  const Result<LockFile> lock = LockFile::acquire(paths.file(node, "lock"), "node " + node);
+  if (!lock) return lock.error();
+  unlinkNodeFiles(paths, node);
+  ::unlink(paths.file(node, "lock").c_str());
+  if (::rmdir(paths.nodeDir(node).c_str()) != 0) return systemError("remove " + paths.nodeDir(node), errno);
+  return {};
+}
+
 LockFile::LockFile(LockFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 LockFile& LockFile::operator=(LockFile&& other) noexcept {
   std::swap(fd_, other.fd_);

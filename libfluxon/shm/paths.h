@@ -33,6 +33,11 @@ struct Paths {
 // Makes root, cluster and `directory` below it as needed. `group` -1: 0700.
 Error makeDirectories(const Paths& paths, const std::string& directory, int group);
 
+// Removes the files of a node but its lock; who maps them keeps what it holds. Only for who has the lock.
+void unlinkNodeFiles(const Paths& paths, const std::string& node);
+// Removes a node of which no owner runs, and its folder. unavailable: one runs.
+Error removeNode(const Paths& paths, const std::string& node);
+
 // A file that is locked while its owner lives: flock, which the kernel drops with the last descriptor or mapping.
 class LockFile {
  public:

@@ -65,7 +65,7 @@ TEST_CASE("layout: a tag, a slot and its key") {
   Golden g;
   const uint32_t slot = g.writer.grant("key", 0x1020304050607080, 0x3000, 300, 5, OperationId(6)).value();
   g.writer.submit(slot);
-  g.writer.commit(slot, PutId(Term(3), 17));
+  g.writer.commit(slot, PutId(Term(3), 17), KeyLeaseId(6));
   CHECK(slot == 0);
   CHECK(hex(g.directory.data + 320, 8) == "8070605040302010");
   CHECK(hex(g.directory.data + 384, 64) ==
@@ -104,19 +104,21 @@ TEST_CASE("layout: a client's file") {
   CHECK(offsetof(ClientFile, hazards) == 4096);
   CHECK(sizeof(HazardShard) == 4160);
   CHECK(offsetof(HazardShard, words) == 64);
-  CHECK(offsetof(ClientFile, counters) == 40960);
+  CHECK(offsetof(ClientFile, held) == 40960);
+  CHECK(offsetof(HeldTable, words) == 64);
+  CHECK(offsetof(ClientFile, counters) == 77824);
   CHECK(sizeof(CounterShard) == 320);
-  CHECK(offsetof(ClientFile, touches) == 43520);
+  CHECK(offsetof(ClientFile, touches) == 80384);
   CHECK(sizeof(TouchShard) == 16448);
-  CHECK(offsetof(ClientFile, ring) == 176128);
+  CHECK(offsetof(ClientFile, ring) == 212992);
   CHECK(offsetof(SubmissionRing, head) == 64);
   CHECK(offsetof(SubmissionRing, entries) == 128);
-  CHECK(offsetof(ClientFile, commands) == 176768);
+  CHECK(offsetof(ClientFile, commands) == 213632);
   CHECK(sizeof(CommandSlot) == 192);
   CHECK(offsetof(CommandSlot, request) == 8);
   CHECK(offsetof(CommandSlot, answer) == 56);
-  CHECK(offsetof(ClientFile, payloads) == 204800);
-  CHECK(sizeof(ClientFile) == 1253376);
+  CHECK(offsetof(ClientFile, payloads) == 241664);
+  CHECK(sizeof(ClientFile) == 1290240);
   CHECK(offsetof(ClientHeader, detached) == 128);
 }
 
@@ -143,7 +145,9 @@ TEST_CASE("layout: a command and its answer") {
   answer.node[0] = 'n';
   CHECK(hex(&answer, 56) ==
         "0100000002000000 0300000000000000 0400000000000000 0500000000000000 0600000000000000 0700000000000000 6e00000000000000");
-  CHECK(static_cast<int>(CommandKind::release) == 14);
+  CHECK(offsetof(CommandAnswer, held) == 88);
+  CHECK(offsetof(CommandAnswer, fetched) == 92);
+  CHECK(static_cast<int>(CommandKind::leaseRevoke) == 13);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ DurableState state() {
   s.clusterId = "00000000000000f3";
   s.term = Term(17);
   s.leaseMs = 10000;
-  s.members = {"a", "node-2"};
+  s.members = {{"a", Incarnation(5)}, {"node-2", Incarnation()}};
   return s;
 }
 
@@ -32,7 +32,8 @@ std::string checksumLine(const std::string& text) {
 
 TEST_CASE("state file: the text is exactly this") {
   CHECK(formatState(state()) ==
-        "fluxon-state 1\ncluster prod\ncluster-id 00000000000000f3\nterm 17\nlease-ms 10000\nmember a\nmember node-2\ncrc 3fddc607\n");
+        "fluxon-state 1\ncluster prod\ncluster-id 00000000000000f3\nterm 17\nlease-ms 10000\nmember a 0000000000000005\nmember node-2 0000000000000000\n"
+        "crc a8ecc47b\n");
 }
 
 TEST_CASE("state file: what was written is read") {
@@ -42,7 +43,7 @@ TEST_CASE("state file: what was written is read") {
   CHECK(read.value().clusterId == "00000000000000f3");
   CHECK(read.value().term == Term(17));
   CHECK(read.value().leaseMs == 10000);
-  CHECK(read.value().members == std::set<std::string>{"a", "node-2"});
+  CHECK((read.value().members == std::map<std::string, Incarnation>{{"a", Incarnation(5)}, {"node-2", Incarnation()}}));
 }
 
 TEST_CASE("state file: every flipped bit is refused, and the error says what to do") {

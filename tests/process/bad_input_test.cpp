@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "cluster.h"
@@ -289,6 +290,8 @@ TEST_CASE("leftovers of a killed owner, whole, cut, empty or links to elsewhere,
     fs::remove(node + name);
     fs::create_symlink(precious, node + name);
   };
+  // Sound ones are taken over with their values, the others are made anew.
+  const std::set<std::string> sound = {"whole", "a socket that is a link", "a socket that is a file", "a client file that is a link"};
   const std::vector<std::pair<std::string, std::function<void()>>> leftovers = {
       {"whole", [] {}},
       {"half a directory", [&] { fs::resize_file(node + "directory", fs::file_size(node + "directory") / 2); }},
@@ -311,9 +314,11 @@ TEST_CASE("leftovers of a killed owner, whole, cut, empty or links to elsewhere,
     make();
     cluster.start("n0");
     auto client = cluster.client();
-    CHECK_FALSE(client.get("key"));
-    client.put("key", name);
-    CHECK(client.get("key")->text() == name);
+    const auto left = client.get("key");
+    CHECK(left.has_value() == (sound.count(name) != 0));
+    if (left) CHECK(left->text() == name);
+    client.put("key", name + " again");
+    CHECK(client.get("key")->text() == name + " again");
     CHECK(read(precious) == treasure);
   }
 }

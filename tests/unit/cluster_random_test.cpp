@@ -1,5 +1,6 @@
-// One master and a few owners under a seeded scheduler: messages are delayed and overtake each other (those of an owner to its
-// master excepted), connections are lost, leases lapse, owners are fenced and join again, clients put, get, hold, delete and die.
+// One master and a few owners on two hosts under a seeded scheduler: messages are delayed and overtake each other (those of an owner
+// to its master excepted), connections are lost, leases lapse, owners are fenced and join again, owners and the master are killed and
+// started again over what they left, clients put, get, fetch, hold, delete and die.
 //
 // Checked all the time: a reader never sees a value that had been replaced or deleted before its read began; the bytes that a
 // holder holds stay. Checked when all is quiet: nothing is in flight, and master and owners agree on every extent.
@@ -7,11 +8,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
 #include <queue>
 #include <random>
+#include <sstream>
 
 #include "master_fixture.h"
 #include "owner_fixture.h"
@@ -72,6 +75,17 @@ class History {
 
 class Sim;
 
+// FLUXON_TRACE=key prints what happens to that key, and to the processes.
+const char* const kTrace = std::getenv("FLUXON_TRACE");
+template <class... Parts>
+void trace(Time now, std::string_view key, const Parts&... parts) {
+  if (!kTrace || (!key.empty() && key != kTrace)) return;
+  std::ostringstream line;
+  line << now.ns / 1000 << " ";
+  (line << ... << parts);
+  std::fprintf(stderr, "%s\n", line.str().c_str());
+}
+
 struct OwnerProcess final : owner::Host {
   OwnerProcess(Sim& s, std::string nodeName)
       : sim(s),
@@ -80,46 +94,92 @@ struct OwnerProcess final : owner::Host {
         directoryPages(shm::directoryFileBytes(shape.buckets, shape.overflowSlots)),
         keyPages(shm::keysFileBytes(shape.keysBytes)),
         segment(kSegmentSize),
-        directory(shm::DirectoryWriter::layout(directoryPages.data(), keyPages.data(), shape, Incarnation(1), "c", name), shape),
-        core({name}, directory, segment.data(), kSegmentSize, *this) {}
+        memory(shm::DirectoryWriter::layout(directoryPages.data(), keyPages.data(), shape, Incarnation(1), "c", name)),
+        writer(std::make_unique<shm::DirectoryWriter>(memory, shape)),
+        owned(std::make_unique<owner::OwnerCore>(owner::OwnerCore::Settings{name}, *writer, segment.data(), kSegmentSize, *this)) {}
 
   void send(const rpc::Request&) override;
   bool answer(Caller, Answer) override;
   void scan(uint64_t, std::vector<uint64_t>) override;
+  void fetch(owner::Fetch) override;
+  void cancelFetches() override;
+  void exportValue(PutId id, uint64_t offset, uint64_t bytes) override { exported[id] = {offset, bytes}; }
+  void unexport(PutId id) override;
+  bool neighbour(const rpc::Peer& peer) override { return peer.hostId == host(); }
+  void leave() override {}
+  std::string host() const { return name == "n1" ? "h1" : "h0"; }
+  // Killed, and started again over what is left.
+  void restart();
+  void letGo(uint64_t client, uint64_t ref) {
+    std::multiset<uint64_t>& refs = clients.at(client);
+    refs.erase(refs.find(ref));
+  }
 
   Sim& sim;
   std::string name;
   shm::DirectoryWriter::Shape shape;
   owner::Pages directoryPages, keyPages, segment;
-  shm::DirectoryWriter directory;
-  owner::OwnerCore core;
+  shm::DirectoryWriter::Memory memory;
+  std::unique_ptr<shm::DirectoryWriter> writer;
+  std::unique_ptr<owner::OwnerCore> owned;
+  shm::DirectoryWriter& directory() const { return *writer; }
+  owner::OwnerCore& core() const { return *owned; }
+  uint64_t life = 0;  // what was begun in an earlier one ends nowhere
+  std::map<PutId, std::pair<uint64_t, uint64_t>> exported;
+  std::set<uint64_t> fetching;
+  uint64_t masterLife = 0;  // of the master that has confirmed this incarnation
 
   // The connection: messages of an earlier one are lost.
   uint64_t connection = 0;
   bool joined = false;
   bool known = false;  // the master has confirmed this incarnation
+  bool refused = false;  // it did not want the values
   bool late = false;   // what was sent over the last connection still arrives
   bool mayLose = true;
   Incarnation incarnation;
   std::shared_ptr<master::Member> member;
   Time lastArrival{0};  // requests keep their order
 
-  std::map<uint64_t, std::set<uint64_t>> clients;  // living clients → slotRefs their hazards name
+  std::map<uint64_t, std::multiset<uint64_t>> clients;  // living clients → slotRefs that their hazard and held words name
   std::map<std::pair<uint64_t, uint32_t>, std::function<bool(const Answer&)>> calls;  // open commands
 };
 
-class Sim final : master::Outbox {
+class Sim final : public master::Outbox {
  public:
   explicit Sim(uint64_t seed)
-      : random(seed), masterCore({"c", "id", Term(1), Incarnation(5)}, {kLease, milliseconds(300), milliseconds(50)}, {}, now, *this) {
+      : random(seed) {
+    startMaster();
     for (uint64_t i = 0; i < 2 + seed % 2; ++i) owners.push_back(std::make_unique<OwnerProcess>(*this, "n" + std::to_string(i)));
   }
 
   // What happened, to be sure that it did.
   struct Tally {
     uint64_t reads = 0, published = 0, overwritten = 0, evicted = 0, busy = 0, invalidated = 0, fenced = 0, noSpace = 0, fromReserve = 0,
-             rejoins = 0;
+             rejoins = 0, fetches = 0, made = 0, temporary = 0, revived = 0, masters = 0, restarts = 0, elsewhere = 0, copies = 0;
   } tally;
+
+  // A master with what the last one had on disk.
+  void startMaster() {
+    ++masterLife;
+    trace(now, "", "master ", masterLife);
+    if (masterCore) tally.masters++, count(*masterCore);
+    masterCore = std::make_unique<master::MasterCore>(
+        master::MasterCore::Identity{"c", "id", Term(masterLife), Incarnation(5 + masterLife)},
+        master::Settings{kLease, milliseconds(300), milliseconds(50)}, disk.members,
+        now + kLease + kLease / 100 + milliseconds(50), *this);
+    disk.version = 0;
+    for (auto& o : owners) {
+      o->member = nullptr;
+      lose(*o);
+    }
+  }
+  void persist() override {
+    at(delay(), [this, life = masterLife] {
+      if (life != masterLife) return;
+      disk = masterCore->durable();
+      masterCore->persisted(disk.version, now);
+    });
+  }
 
   void run() {
     for (auto& o : owners) {
@@ -140,10 +200,11 @@ class Sim final : master::Outbox {
   void advance(Time end) {
     for (;;) {
       Time next = events.empty() ? Time::never() : events.top().time;
-      next = std::min(next, masterCore.nextWake());
-      for (auto& o : owners) next = std::min(next, o->core.nextWake());
+      next = std::min(next, masterCore->nextWake());
+      for (auto& o : owners) next = std::min(next, o->core().nextWake());
       if (next > end) break;
       spins = next > now ? 0 : spins + 1;
+      INFO("master wakes at ", masterCore->nextWake().ns, ", now ", now.ns);
       REQUIRE_MESSAGE(spins < 20'000, "time stands still");
       now = std::max(now, next);
       if (!events.empty() && events.top().time <= now) {
@@ -151,11 +212,11 @@ class Sim final : master::Outbox {
         events.pop();
         what();
       }
-      if (masterCore.nextWake() <= now) masterCore.tick(now);
-      while (masterCore.hasWork()) masterCore.work();
+      if (masterCore->nextWake() <= now) masterCore->tick(now);
+      while (masterCore->hasWork()) masterCore->work();
       for (auto& o : owners) {
-        if (o->core.nextWake() <= now) o->core.tick(now);
-        if (o->joined && o->core.fenced()) lose(*o);
+        if (o->core().nextWake() <= now) o->core().tick(now);
+        if (o->joined && o->core().fenced()) lose(*o);
       }
     }
     now = end;
@@ -164,67 +225,94 @@ class Sim final : master::Outbox {
   // --- connections
   void send(master::Member& member, rpc::MasterMessage message) override {
     for (auto& o : owners) {
-      if (o->member.get() != &member && o->incarnation != member.incarnation()) continue;
+      if (o->member.get() != &member && o->incarnation.value != member.incarnation().value) continue;
       at(delay(), [this, &p = *o, to = o->connection, message] { deliver(p, to, message); });
     }
   }
   void deliver(OwnerProcess& o, uint64_t to, const rpc::MasterMessage& message) {
     if (o.connection != to) return;
-    if (o.joined) return o.core.message(message, now);
+    for (const rpc::Version& item : message.items)
+      trace(now, item.key, o.name, " order ", static_cast<int>(message.kind), " ", toString(item.putId), " offset ", item.offset);
+    if (o.joined) trace(now, "", o.name, " reply ", message.reply.id.value, " code ", static_cast<int>(message.reply.code), " put ",
+                        toString(message.reply.putId), " published ", message.reply.published, " fetch ", message.reply.fetch);
+    if (o.joined) return o.core().message(message, now);
     at(some(200), [this, &o, to, message] { deliver(o, to, message); });  // it came before the answer to the registration
   }
   void lose(OwnerProcess& o) {
+    trace(now, "", o.name, " loses its connection");
     ++o.connection;
     o.joined = false;
     o.late = pick(2) == 0;
-    if (o.member) masterCore.disconnected(*o.member);
+    if (o.member) masterCore->disconnected(*o.member);
     at(pick(6) == 0 && o.mayLose ? kLease + some(400'000) : some(20'000), [this, &o, c = o.connection] {
       if (o.connection == c) connect(o);
     });
   }
   void connect(OwnerProcess& o) {
-    const bool anew = !o.known || o.core.fenced();
-    if (anew) o.core.drop(now);
+    const bool anew = !o.known || o.core().fenced() || o.masterLife != masterLife;
+    if (anew && (o.refused || o.core().contentRefused() || pick(20) == 0)) {
+      o.refused = false;
+      o.core().drop(now);
+    } else if (anew) {
+      o.core().keep(now);
+    }
     enroll(o, anew);
   }
   void enroll(OwnerProcess& o, bool anew) {
-    if (anew && o.core.scansRunning() > 0)
+    if (anew && o.core().unsettled() > 0)
       return at(some(300), [this, &o, anew, c = o.connection] {
         if (o.connection == c) enroll(o, anew);
       });
     rpc::Registration r;
     r.node = o.name;
-    r.hostId = "h";
+    r.hostId = o.host();
+    r.link = "l";
+    if (anew) r.adopts = o.core().content();
     r.incarnation = anew ? Incarnation(++incarnations) : o.incarnation;
     r.segmentBytes = kSegmentSize;
     r.maxKeys = 64;
-    if (anew) r.occupied = o.core.occupied();
+    if (anew) r.occupied = o.core().occupied();
     if (anew) o.known = false;
     o.incarnation = r.incarnation;
     const Time sent = now;
-    at(delay(), [this, &o, anew, r, sent, c = o.connection] {
-      if (o.connection != c) return;
+    at(delay(), [this, &o, anew, r, sent, c = o.connection, life = masterLife] {
+      if (o.connection != c || life != masterLife) return;
       std::shared_ptr<master::Member> member;
-      const rpc::Registered result = masterCore.registerOwner(r, now, member);
+      const rpc::Registered result = masterCore->registerOwner(r, now, member);
+      trace(now, "", o.name, " registers ", r.incarnation.value, " adopts ", r.adopts.value, " code ", static_cast<int>(result.code),
+            " inventory ", result.inventory, " recovering ", masterCore->recovering());
       if (result.code == Code::ok) o.member = member;
-      at(delay(), [this, &o, anew, result, sent, c] {
-        if (o.connection != c) return;
-        if (result.code != Code::ok) {
-          REQUIRE(result.code == Code::fenced);
-          o.known = false;
-          return lose(o);
-        }
-        o.joined = o.known = true;
-        o.lastArrival = now;
-        if (anew) o.core.joined(o.incarnation, kLease, sent, now);
-        else o.core.reconnected(kLease, sent);
-      });
+      enrolled(o, anew, r, result, sent, c, masterCore->durable().version);
+    });
+  }
+  // The answer leaves when the member is durable.
+  void enrolled(OwnerProcess& o, bool anew, const rpc::Registration& r, const rpc::Registered& result, Time sent, uint64_t c,
+                uint64_t version) {
+    at(delay(), [this, &o, anew, r, result, sent, c, version, life = masterLife] {
+      if (o.connection != c || life != masterLife) return;
+      if (disk.version < version) return enrolled(o, anew, r, result, sent, c, version);
+      if (result.code != Code::ok) {
+        REQUIRE(result.code == Code::fenced);
+        o.known = false;
+        return lose(o);
+      }
+      if (anew && r.adopts && !result.inventory) {
+        o.refused = true;
+        o.known = false;
+        return lose(o);
+      }
+      o.joined = o.known = true;
+      o.masterLife = masterLife;
+      o.lastArrival = now;
+      const auto inventory = result.inventory ? owner::OwnerCore::Inventory::wanted : owner::OwnerCore::Inventory::none;
+      if (anew) o.core().registered(o.incarnation, kLease, sent, inventory, now);
+      else o.core().reconnected(kLease, sent);
     });
   }
   void beat(OwnerProcess& o) {
     std::vector<uint32_t> touched;
-    if (pick(2)) touched.push_back(static_cast<uint32_t>(pick(o.directory.slotCount())));
-    o.core.heartbeat(touched, now);
+    if (pick(2)) touched.push_back(static_cast<uint32_t>(pick(o.directory().slotCount())));
+    o.core().heartbeat(touched, now);
     at(kLease / 5, [this, &o] { beat(o); });
   }
 
@@ -236,7 +324,7 @@ class Sim final : master::Outbox {
     c.deadline = now + milliseconds(200);
     // A caller may give up before it is answered.
     if (pick(12) == 0) at(some(3000), [&o, client, caller] { o.calls.erase({client, caller.slot}); });
-    o.core.command(caller, std::move(c), now);
+    o.core().command(caller, std::move(c), now);
   }
   // One action of a client of some owner, and the next one later.
   void act() {
@@ -252,7 +340,11 @@ class Sim final : master::Outbox {
       case 5: case 6: return putInline(o, client, key);
       case 7: case 8: return remove(o, client, key);
       case 9: return die(o, client);
-      case 10: if (pick(4) == 0 && o.joined) lose(o); return;
+      case 10:
+        if (pick(4) == 0 && o.joined) return lose(o);
+        if (pick(12) == 0) return o.restart();
+        if (pick(40) == 0) startMaster();
+        return;
       case 11: case 12: case 13: return ringGet(o, client, key);
       case 14: return fillUp(o, client);
       case 15: return grantLease(o, client);
@@ -281,14 +373,16 @@ class Sim final : master::Outbox {
   uint32_t someFlags() { return pick(6) == 0 ? shm::kRejectIfExists : pick(6) == 0 ? shm::kRejectIfInFlight : 0; }
   void put(OwnerProcess& o, uint64_t client, int key) {
     const uint64_t op = history.begin(key, now);
+    trace(now, keyName(key), o.name, " put ", op);
     Command c;
     c.kind = CommandKind::putStart;
     c.key = keyName(key);
     c.valueBytes = valueBytes();
     c.flags = someFlags();
     c.lease = someLease();
+    if (pick(6) == 0) c.flags |= 2u << shm::kReplicasShift;
     command(o, client, c, [this, &o, client, op](const Answer& grant) {
-      if (grant.code != Code::ok) return true;
+      if (grant.code != Code::ok || !grant.node.empty()) return true;
       at(some(4000), [this, &o, client, op, grant] {
         if (!o.clients.count(client)) return;
         mark(o, grant.offset, op);
@@ -297,6 +391,7 @@ class Sim final : master::Outbox {
         next.slotRef = grant.slotRef;
         if (pick(40) == 0) return die(o, client);
         command(o, client, next, [this, op, aborted = next.kind == CommandKind::abort](const Answer& answer) {
+          trace(now, "", "operation ", op, " ended ", static_cast<int>(answer.code), " ", toString(answer.putId), aborted ? " aborted" : "");
           if (answer.code == Code::ok) aborted ? history.aborted(op) : history.end(op, now);
           return true;
         });
@@ -306,6 +401,7 @@ class Sim final : master::Outbox {
   }
   void putInline(OwnerProcess& o, uint64_t client, int key) {
     const uint64_t op = history.begin(key, now);
+    trace(now, keyName(key), o.name, " putInline ", op);
     Command c;
     c.kind = CommandKind::putInline;
     c.key = keyName(key);
@@ -314,6 +410,7 @@ class Sim final : master::Outbox {
     c.flags = someFlags();
     c.lease = someLease();
     command(o, client, c, [this, op](const Answer& answer) {
+      trace(now, "", "operation ", op, " ended ", static_cast<int>(answer.code), " ", toString(answer.putId));
       if (answer.code == Code::ok) history.end(op, now);
       return true;
     });
@@ -339,10 +436,12 @@ class Sim final : master::Outbox {
   }
   void remove(OwnerProcess& o, uint64_t client, int key) {
     const uint64_t op = history.begin(key, now);
+    trace(now, keyName(key), o.name, " remove ", op);
     Command c;
     c.kind = CommandKind::remove;
     c.key = keyName(key);
     command(o, client, c, [this, op](const Answer& answer) {
+      trace(now, "", "operation ", op, " ended ", static_cast<int>(answer.code));
       if (answer.code == Code::ok || answer.code == Code::miss) history.end(op, now);
       return true;
     });
@@ -351,7 +450,7 @@ class Sim final : master::Outbox {
     o.clients.erase(client);
     for (auto it = o.calls.begin(); it != o.calls.end();) it = it->first.first == client ? o.calls.erase(it) : std::next(it);
     o.clients[++lastClient];
-    o.core.clientGone(ClientId(client), now);
+    o.core().clientGone(ClientId(client), now);
   }
   void see(OwnerProcess& o, uint64_t offset, int key, Time began, const char* how) {
     const uint64_t op = marked(o, offset);
@@ -364,19 +463,19 @@ class Sim final : master::Outbox {
   }
   // The read without a message: directory_view.h, with the virtual clock.
   void probe(OwnerProcess& o, uint64_t client, int key) {
-    const std::optional<uint32_t> slot = o.directory.committed(keyName(key), keyHash(keyName(key)));
-    if (!slot || !o.core.serving(now)) return;
-    see(o, o.directory.offset(*slot), key, now, "probe");
+    const std::optional<uint32_t> slot = o.directory().committed(keyName(key), keyHash(keyName(key)));
+    if (!slot || !o.core().serving(now)) return;
+    see(o, o.directory().offset(*slot), key, now, "probe");
     if (pick(4) == 0) holdHazard(o, client, key, *slot);
   }
   void holdHazard(OwnerProcess& o, uint64_t client, int key, uint32_t slot) {
-    const uint64_t ref = o.directory.ref(slot), offset = o.directory.offset(slot), op = marked(o, offset);
-    if (!o.clients.at(client).insert(ref).second) return;
+    const uint64_t ref = o.directory().ref(slot), offset = o.directory().offset(slot), op = marked(o, offset);
+    o.clients.at(client).insert(ref);
     at(some(30'000), [this, &o, client, ref, offset, op, key] {
       if (!o.clients.count(client)) return;
       INFO("hazard of ", keyName(key), " at ", o.name);
       REQUIRE(marked(o, offset) == op);
-      o.clients.at(client).erase(ref);
+      o.letGo(client, ref);
     });
   }
   void ringGet(OwnerProcess& o, uint64_t client, int key) {
@@ -384,17 +483,15 @@ class Sim final : master::Outbox {
     c.kind = CommandKind::get;
     c.key = keyName(key);
     c.flags = pick(2) ? shm::kHold : 0;
-    command(o, client, c, [this, &o, client, key, began = now, held = c.flags != 0](const Answer& answer) {
+    command(o, client, c, [this, &o, client, key, began = now](const Answer& answer) {
       if (answer.code != Code::ok || !answer.node.empty()) return true;
-      see(o, answer.offset, key, began, "ring get");
-      if (!held) return true;
+      see(o, answer.offset, key, began, answer.fetched ? "fetch" : "ring get");
+      if (!answer.hold) return true;
+      o.clients.at(client).insert(answer.slotRef);
       at(some(30'000), [this, &o, client, answer, op = marked(o, answer.offset)] {
         if (!o.clients.count(client)) return;
         REQUIRE(marked(o, answer.offset) == op);
-        Command release;
-        release.kind = CommandKind::release;
-        release.slotRef = answer.slotRef;
-        o.core.command({ClientId(client), nextSlot++}, release, now);
+        o.letGo(client, answer.slotRef);
       });
       return true;
     });
@@ -415,39 +512,49 @@ class Sim final : master::Outbox {
       for (const uint64_t client : living) die(*o, client);
     }
     advance(now + seconds(15));  // the reserve goes back after 10 s without puts
-    CHECK(masterCore.inFlightPuts() == 0);
+    CHECK(masterCore->inFlightPuts() == 0);
     for (auto& o : owners) agree(*o);
-    const master::MasterCounters& m = masterCore.counters();
-    tally.published = m.putsPublished, tally.overwritten = m.putsOverwritten, tally.evicted = m.evictions, tally.busy = m.evictionsBusy;
-    tally.invalidated = m.invalidations, tally.fenced = m.fenced, tally.noSpace = m.noSpace;
-    for (auto& o : owners) tally.fromReserve += o->core.counters().putsFromReserve, tally.rejoins += o->core.counters().rejoins;
+    count(*masterCore);
+    for (auto& o : owners) count(*o);
+  }
+  void count(const master::MasterCore& core) {
+    const master::MasterCounters& m = core.counters();
+    tally.published += m.putsPublished, tally.overwritten += m.putsOverwritten, tally.evicted += m.evictions, tally.busy += m.evictionsBusy;
+    tally.invalidated += m.invalidations, tally.fenced += m.fenced, tally.noSpace += m.noSpace, tally.fetches += m.fetches;
+    tally.made += m.replicasMade, tally.revived += m.revived, tally.elsewhere += m.placedElsewhere;
+  }
+  void count(const OwnerProcess& o) {
+    const owner::OwnerCounters& c = o.core().counters();
+    tally.fromReserve += c.putsFromReserve, tally.rejoins += c.rejoins, tally.temporary += c.temporary, tally.copies += c.copiesOrdered;
   }
   void agree(OwnerProcess& o) {
     CAPTURE(o.name);
     REQUIRE(o.joined);
     REQUIRE(o.member->state == master::MemberState::joined);
-    CHECK(o.core.grants() == 0);
-    CHECK(o.core.ringHolds() == 0);
-    CHECK(o.core.retired() == 0);
-    CHECK(o.core.requestsPending() <= 1);  // a heartbeat
+    CHECK(o.core().grants() == 0);
+    CHECK(o.core().retired() == 0);
+    CHECK(o.core().flights() == 0);
+    CHECK(o.core().exports() == 0);
+    CHECK(o.member->transfers.empty());
+    CHECK(o.core().requestsPending() <= 1);  // a heartbeat
     CHECK(o.member->waiting.empty());
     CHECK(o.member->orders.empty());
-    CHECK(o.core.counters().refused == 0);
+    CHECK(o.core().counters().refused == 0);
     std::map<uint64_t, std::pair<std::string, uint64_t>> here, there;
     uint64_t bytes = 0;
-    for (uint32_t slot = 0; slot < o.directory.slotCount(); ++slot) {
-      if (o.directory.state(slot) == SlotState::free) continue;
-      CHECK((o.directory.state(slot) == SlotState::committed));
-      here[o.directory.offset(slot)] = {std::string(o.directory.key(slot)), o.directory.putId(slot).value};
-      bytes += extentBytes(o.directory.payloadBytes(slot));
+    for (uint32_t slot = 0; slot < o.directory().slotCount(); ++slot) {
+      if (o.directory().state(slot) == SlotState::free) continue;
+      CHECK((o.directory().state(slot) == SlotState::committed));
+      here[o.directory().offset(slot)] = {std::string(o.directory().key(slot)), o.directory().putId(slot).value};
+      bytes += extentBytes(o.directory().payloadBytes(slot));
     }
     for (const auto& [offset, record] : o.member->space.records()) {
       if (record.key) there[offset] = {std::string(record.key->key), record.key->putId.value};
     }
     CHECK(here == there);
     const master::MemberSpace& space = o.member->space;
-    CHECK(space.capacity() - space.freeBytes() == bytes + o.core.reserveBytes());
-    CHECK(space.bytes(master::Use::reserved) == o.core.reserveBytes());
+    CHECK(space.capacity() - space.freeBytes() == bytes + o.core().reserveBytes());
+    CHECK(space.bytes(master::Use::reserved) == o.core().reserveBytes());
     CHECK(space.bytes(master::Use::unrouted) == 0);
     CHECK(space.bytes(master::Use::inFlight) == 0);
     CHECK(space.bytes(master::Use::reclaiming) == 0);
@@ -465,7 +572,9 @@ class Sim final : master::Outbox {
   uint64_t sequence = 0;
   uint64_t spins = 0;
   bool busy = true;
-  master::MasterCore masterCore;
+  std::unique_ptr<master::MasterCore> masterCore;
+  uint64_t masterLife = 0;
+  master::Durable disk;
   std::vector<std::unique_ptr<OwnerProcess>> owners;
   History history;
   uint64_t incarnations = 10;
@@ -476,10 +585,14 @@ class Sim final : master::Outbox {
 
 void OwnerProcess::send(const rpc::Request& request) {
   if (!joined) return;  // kept by the core
+  trace(sim.now, request.key, name, " request ", request.id.value, " kind ", static_cast<int>(request.kind), " put ", request.put.value,
+        " command ", request.command.value);
+  for (const rpc::Version& item : request.items) trace(sim.now, item.key, name, " item ", toString(item.putId), " offset ", item.offset);
   // Requests keep their order.
   lastArrival = std::max(lastArrival, sim.now + sim.delay());
-  sim.at(lastArrival - sim.now, [this, request, from = connection, lowest = core.lowestUnanswered(), to = member] {
-    if (connection == from || (late && connection == from + 1)) sim.masterCore.handle(*to, {request}, lowest, sim.now);
+  sim.at(lastArrival - sim.now, [this, request, from = connection, lowest = core().lowestUnanswered(), to = member, m = sim.masterLife] {
+    if (sim.masterLife != m) return;
+    if (connection == from || (late && connection == from + 1)) sim.masterCore->handle(*to, {request}, lowest, sim.now);
   });
 }
 bool OwnerProcess::answer(Caller caller, Answer given) {
@@ -490,12 +603,72 @@ bool OwnerProcess::answer(Caller caller, Answer given) {
   return then(given);
 }
 void OwnerProcess::scan(uint64_t id, std::vector<uint64_t> refs) {
-  sim.at(sim.delay(), [this, id, refs] {
+  sim.at(sim.delay(), [this, id, refs, begun = life] {
+    if (life != begun) return;
     std::set<uint64_t> named;
     for (const auto& [client, hazards] : clients) named.insert(hazards.begin(), hazards.end());
     std::vector<bool> held;
     for (const uint64_t ref : refs) held.push_back(named.count(ref) != 0);
-    core.scanned(id, held, sim.now);
+    core().scanned(id, held, sim.now);
+  });
+}
+// The bytes move in one moment, some time after they were asked for.
+void OwnerProcess::fetch(owner::Fetch fetch) {
+  fetching.insert(fetch.id);
+  sim.at(sim.delay(), [this, fetch, begun = life] {
+    if (life != begun) return;
+    const bool cancelled = fetching.erase(fetch.id) == 0;
+    Error error{Code::unavailable, "gone"};
+    for (auto& peer : sim.owners) {
+      if (cancelled || peer->name != fetch.peer.node || sim.pick(10) == 0) continue;
+      const auto known = peer->exported.find(fetch.putId);
+      const std::optional<uint32_t> slot = peer->directory().committed(fetch.key, keyHash(fetch.key));
+      if (fetch.exported && known != peer->exported.end()) {
+        REQUIRE(known->second.second == fetch.bytes);
+        std::memcpy(segment.data() + fetch.offset, peer->segment.data() + known->second.first, fetch.bytes);
+        error = {};
+      } else if (!fetch.exported && slot && peer->core().serving(sim.now) && peer->directory().putId(*slot) == fetch.putId) {
+        REQUIRE(peer->directory().payloadBytes(*slot) == fetch.bytes);
+        std::memcpy(segment.data() + fetch.offset, peer->segment.data() + peer->directory().offset(*slot), fetch.bytes);
+        error = {};
+      }
+    }
+    core().fetched(fetch.id, error, sim.now);
+  });
+}
+void OwnerProcess::cancelFetches() { fetching.clear(); }
+void OwnerProcess::unexport(PutId id) {
+  REQUIRE(exported.erase(id) == 1);
+  sim.at(sim.delay(), [this, id, begun = life] {
+    if (life == begun) core().unexported(id, sim.now);
+  });
+}
+void OwnerProcess::restart() {
+  trace(sim.now, "", name, " starts again");
+  ++sim.tally.restarts;
+  sim.count(*this);
+  if (joined) sim.lose(*this);
+  if (member) sim.masterCore->disconnected(*member);
+  member = nullptr;
+  incarnation = Incarnation();
+  ++connection;
+  ++life;
+  known = false;
+  fetching.clear();
+  exported.clear();
+  calls.clear();
+  writer->setLease(0);
+  writer->setServing(Incarnation());
+  Result<std::unique_ptr<shm::DirectoryWriter>> adopted = shm::DirectoryWriter::adopt(memory, shape);
+  REQUIRE_MESSAGE(adopted.ok(), adopted.error().message());
+  owned = nullptr;
+  writer = std::move(adopted).value();
+  owned = std::make_unique<owner::OwnerCore>(owner::OwnerCore::Settings{name}, *writer, segment.data(), kSegmentSize, *this);
+  std::set<uint64_t> living;
+  for (const auto& [id, hazards] : clients) living.insert(id);
+  core().adopt(living);
+  sim.at(sim.some(20'000), [this, c = connection] {
+    if (connection == c) sim.connect(*this);
   });
 }
 
@@ -512,13 +685,15 @@ TEST_CASE("cluster: readers see the latest completed put or nothing, and nothing
     const Sim::Tally& t = sim.tally;
     all.reads += t.reads, all.published += t.published, all.overwritten += t.overwritten, all.evicted += t.evicted, all.busy += t.busy;
     all.invalidated += t.invalidated, all.fenced += t.fenced, all.noSpace += t.noSpace, all.fromReserve += t.fromReserve,
-        all.rejoins += t.rejoins;
+        all.rejoins += t.rejoins, all.fetches += t.fetches, all.made += t.made, all.temporary += t.temporary, all.revived += t.revived,
+        all.masters += t.masters, all.restarts += t.restarts, all.elsewhere += t.elsewhere, all.copies += t.copies;
   }
   MESSAGE("reads ", all.reads, ", published ", all.published, ", overwritten ", all.overwritten, ", evicted ", all.evicted, ", busy ",
           all.busy, ", invalidated ", all.invalidated, ", fenced ", all.fenced, ", no space ", all.noSpace, ", from reserve ",
-          all.fromReserve, ", joins ", all.rejoins);
-  for (const uint64_t happened :
-       {all.reads, all.published, all.overwritten, all.evicted, all.busy, all.invalidated, all.fenced, all.fromReserve}) {
+          all.fromReserve, ", joins ", all.rejoins, ", fetches ", all.fetches, ", replicas ", all.made, ", temporary ", all.temporary,
+          ", revived ", all.revived, ", masters ", all.masters, ", restarts ", all.restarts, ", copies ", all.copies);
+  for (const uint64_t happened : {all.reads, all.published, all.overwritten, all.evicted, all.busy, all.invalidated, all.fenced,
+                                  all.fromReserve, all.fetches, all.made, all.temporary, all.revived, all.masters, all.restarts, all.copies}) {
     CHECK((happened > 0 || count < 20));
   }
 }

@@ -23,6 +23,8 @@ struct Outboxes final : Outbox {
     CHECK(member.connected);
     sent[&member].push_back(std::move(message));
   }
+  void persist() override { wanted = true; }
+  bool wanted = false;
 };
 
 struct World;
@@ -71,8 +73,19 @@ class Owner {
 };
 
 struct World {
-  explicit World(std::set<std::string> expected = {}, Settings settings = {})
-      : core({"cluster", "id", Term(3), Incarnation(77)}, settings, std::move(expected), now + seconds(20), outbox) {}
+  // `members`: nodes that the last term has left, with a life of 1000 each.
+  explicit World(const std::set<std::string>& members = {}, Settings settings = {})
+      : core({"cluster", "id", Term(3), Incarnation(77)}, settings, recordOf(members), now + seconds(20), outbox) {}
+  static std::map<std::string, Incarnation> recordOf(const std::set<std::string>& nodes) {
+    std::map<std::string, Incarnation> record;
+    for (const std::string& node : nodes) record[node] = Incarnation(1000);
+    return record;
+  }
+  std::set<std::string> durableMembers() const {
+    std::set<std::string> nodes;
+    for (const auto& [node, life] : core.durable().members) nodes.insert(node);
+    return nodes;
+  }
 
   rpc::Registration registration(const std::string& node, uint64_t incarnation) const {
     rpc::Registration r;
@@ -86,6 +99,7 @@ struct World {
   Owner join(const rpc::Registration& r) {
     std::shared_ptr<Member> member;
     const rpc::Registered result = core.registerOwner(r, now, member);
+    if (diskWorks) persisted();
     REQUIRE(result.code == Code::ok);
     REQUIRE(member);
     return {*this, member};
@@ -94,12 +108,18 @@ struct World {
   Code tryJoin(const rpc::Registration& r) {
     std::shared_ptr<Member> member;
     const Code code = core.registerOwner(r, now, member).code;
+    if (diskWorks) persisted();
     CHECK((code == Code::ok) == bool(member));
     return code;
+  }
+  // The disk is as fast as a test wants.
+  void persisted() {
+    while (std::exchange(outbox.wanted, false)) core.persisted(core.durable().version, now);
   }
   void pass(Duration d) {
     now = now + d;
     core.tick(now);
+    if (diskWorks) persisted();
   }
   // Time goes on in steps while these owners send heartbeats.
   void pass(Duration d, std::vector<Owner*> alive) {
@@ -126,6 +146,7 @@ struct World {
 
   Time now{seconds(1000).ns};
   Outboxes outbox;
+  bool diskWorks = true;
   MasterCore core;
   uint64_t incarnations = 0;
 };
@@ -134,6 +155,7 @@ inline OperationId Owner::ask(rpc::Request request) {
   request.id = OperationId(++ids_);
   asked_[request.id] = request;
   world_->core.handle(*member, {request}, OperationId(1), world_->now);
+  if (world_->diskWorks) world_->persisted();
   return request.id;
 }
 inline OperationId Owner::ask(rpc::RequestKind kind, std::string key) {

@@ -16,7 +16,7 @@ TEST_CASE("master: a put that is started and done becomes the route of its key")
   CHECK((done.putId == a.answer(put).putId));
   const rpc::Reply route = a.answer(a.get("k"));
   CHECK(route.code == Code::ok);
-  CHECK(route.node == "a");
+  CHECK(route.peer.node == "a");
   CHECK(route.bytes == 100);
   CHECK((route.putId == done.putId));
   CHECK(w.core.inFlightPuts() == 0);
@@ -56,7 +56,7 @@ TEST_CASE("master: an overwrite is acknowledged after the other owner has invali
   CHECK(items[0].key == "k");
   CHECK((items[0].putId == b.answer(put).putId));
   CHECK(b.answer(done).published);
-  CHECK(a.answer(a.get("k")).node == "b");
+  CHECK(a.answer(a.get("k")).peer.node == "b");
   CHECK(a.bytes(Use::unrouted) == 128);
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("master: gets, stats and puts of a key wait for the change under way a
   CHECK_FALSE(c.answered(laterDone));
   a.invalidateDone();
   CHECK(b.answered(done));
-  CHECK(c.answer(get).node == "b");
+  CHECK(c.answer(get).peer.node == "b");
   CHECK(c.answer(stat).bytes == 200);
   // It started before the other put and is done after it: overwritten, which is a success.
   CHECK(c.answer(laterDone).code == Code::ok);

@@ -119,7 +119,7 @@ TEST_CASE("master space: a victim that is overwritten meanwhile is freed by its 
   a.invalidateDone();
   a.reclaimDone(order.command, {ReclaimResult::gone});
   CHECK(a.member->space.freeBytes() == 0);
-  CHECK(b.answer(b.get(order.items[0].key)).node == "b");
+  CHECK(b.answer(b.get(order.items[0].key)).peer.node == "b");
   CHECK(a.release({order.items[0].offset}) == Code::ok);
   CHECK(a.member->space.freeBytes() == kPageBytes);
 }

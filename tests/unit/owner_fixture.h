@@ -51,10 +51,21 @@ struct HostStub final : Host {
   bool listening = true;  // false: callers have given up
   void send(const rpc::Request& request) override { sent.push_back(request); }
   bool answer(Caller caller, Answer answer) override {
+    if (answer.hold && listening) held.insert(answer.slotRef);
     answers.push_back({caller, std::move(answer)});
     return listening;
   }
+  std::multiset<uint64_t> held;  // by held words
   void scan(uint64_t id, std::vector<uint64_t> refs) override { scans.push_back({id, std::move(refs)}); }
+  void fetch(Fetch fetch) override { fetches.push_back(std::move(fetch)); }
+  void cancelFetches() override { cancelled = true; }
+  void exportValue(PutId id, uint64_t, uint64_t) override { exported.insert(id); }
+  void unexport(PutId id) override { CHECK(exported.erase(id) == 1); }
+  bool neighbour(const rpc::Peer& peer) override { return peer.hostId == "h"; }
+  void leave() override { left = true; }
+  std::deque<Fetch> fetches;
+  std::set<PutId> exported;
+  bool cancelled = false, left = false;
 };
 
 struct Node {
@@ -194,7 +205,7 @@ struct Node {
     const HostStub::Asked asked = std::move(host.scans.front());
     host.scans.pop_front();
     std::vector<bool> held;
-    for (const uint64_t ref : asked.refs) held.push_back(hazards.count(ref) != 0);
+    for (const uint64_t ref : asked.refs) held.push_back(hazards.count(ref) != 0 || host.held.count(ref) != 0);
     core.scanned(asked.id, held, now);
   }
   void scanAll(const std::set<uint64_t>& hazards = {}) {

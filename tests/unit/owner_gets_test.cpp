@@ -26,7 +26,7 @@ TEST_CASE("owner gets: another key is asked of the master, and the answer names 
   const Caller elsewhere = n.get("k"), nowhere = n.get("x");
   rpc::Reply route;
   route.id = n.take(Kind::getStart).id;
-  route.node = "other";
+  route.peer = {"other", "h", "", Incarnation(2)};
   route.bytes = 5;
   n.reply(route);
   CHECK(n.answer(elsewhere).node == "other");
@@ -39,7 +39,7 @@ TEST_CASE("owner gets: a route to this node without a value is a miss") {
   const Caller get = n.get("k");
   rpc::Reply route;
   route.id = n.take(Kind::getStart).id;
-  route.node = "n";
+  route.peer = {"n", "h", "", Incarnation(1)};
   n.reply(route);
   CHECK(n.answer(get).code == Code::miss);
 }
@@ -79,7 +79,7 @@ TEST_CASE("owner gets: a get whose route names this node waits for the put whose
   n.onRef(CommandKind::commit, grant.slotRef);
   rpc::Reply route;
   route.id = n.take(Kind::getStart).id;
-  route.node = "n";
+  route.peer = {"n", "h", "", Incarnation(1)};
   n.reply(route);
   CHECK_FALSE(n.answered(get));
   n.ended(n.take(Kind::putDone), PutId(7));
@@ -195,63 +195,40 @@ TEST_CASE("owner gets: a listing answer takes as many records as the payload are
 
 // --- holds
 
-TEST_CASE("owner holds: a ring hold keeps the extent over an overwrite until it is released") {
+TEST_CASE("owner holds: a held word keeps the extent over an overwrite until it is cleared") {
   Node n;
   const uint32_t slot = n.put("k", 7, 8192);
   const Answer hit = n.answer(n.get("k", shm::kHold));
+  CHECK(hit.hold);
   n.invalidate("k", PutId(9));
   CHECK((n.directory.state(slot) == SlotState::retired));
   n.scanAll();
   CHECK((n.directory.state(slot) == SlotState::retired));
   CHECK(n.sent(Kind::release) == 0);
-  CHECK(n.answer(n.onRef(CommandKind::release, hit.slotRef)).code == Code::ok);
+  n.host.held.clear();
+  n.pass(seconds(1));
   n.scanAll();
   CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
   CHECK(n.allFree());
 }
 
-TEST_CASE("owner holds: each hold is released once, by the client that has it") {
+TEST_CASE("owner holds: a victim that a held word names is busy") {
   Node n;
   n.put("k", 7, 8192);
-  const uint64_t ref = n.answer(n.get("k", shm::kHold)).slotRef;
   n.get("k", shm::kHold);
-  CHECK(n.core.ringHolds() == 1);
-  CHECK(n.answer(n.onRef(CommandKind::release, ref, 2)).code == Code::invalidArgument);
-  CHECK(n.answer(n.onRef(CommandKind::release, ref)).code == Code::ok);
-  CHECK(n.answer(n.onRef(CommandKind::release, ref)).code == Code::ok);
-  CHECK(n.answer(n.onRef(CommandKind::release, ref)).code == Code::invalidArgument);
-  CHECK(n.core.ringHolds() == 0);
-}
-
-TEST_CASE("owner holds: a hold whose caller has given up is undone") {
-  Node n;
-  n.put("k", 7, 8192);
-  n.host.listening = false;
-  n.get("k", shm::kHold);
-  CHECK(n.core.ringHolds() == 0);
-}
-
-TEST_CASE("owner holds: the end of a client ends its holds, not those of others") {
-  Node n;
-  n.put("k", 7, 8192);
-  n.get("k", shm::kHold, 1);
-  n.get("k", shm::kHold, 2);
-  n.core.clientGone(ClientId(1), n.now);
-  CHECK(n.core.ringHolds() == 1);
   n.reclaim("k", PutId(7), 8192);
   n.scanAll();
   CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::busy});
-  n.core.clientGone(ClientId(2), n.now);
+  n.host.held.clear();
   n.reclaim("k", PutId(7), 8192);
   n.scanAll();
   CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::ok});
 }
 
-TEST_CASE("owner holds: without kHold nothing is counted") {
+TEST_CASE("owner holds: without kHold no word is asked for") {
   Node n;
   n.put("k", 7, 8192);
-  n.get("k");
-  CHECK(n.core.ringHolds() == 0);
+  CHECK_FALSE(n.answer(n.get("k")).hold);
 }
 
 // --- invalidations and scans

@@ -22,30 +22,56 @@ void MasterCore::endPut(Member& member, OperationId put) {
   member.puts.erase(put);
 }
 
-void MasterCore::abandonPut(Member& member, OperationId put) {
-  KeyEntry& entry = *member.puts.at(put).key;
-  member.space.unroute(member.puts.at(put).offset);
-  endPut(member, put);
+void MasterCore::abandonPut(Member& member, OperationId operation) {
+  const Put put = member.puts.at(operation);
+  KeyEntry& entry = *put.key;
+  member.space.unroute(put.offset);
+  if (put.home) {
+    const auto copy = put.home->transfers.find(put.copy);
+    if (copy != put.home->transfers.end()) {
+      copy->second.origin = nullptr;  // it ends as any copy that is not wanted
+    } else if (put.home->lives() && !put.copy.id) {
+      put.home->space.free(put.homeOffset);  // nobody there has heard of it
+    }
+  }
+  endPut(member, operation);
   table_.settle(entry);
 }
 
-void MasterCore::publish(Member& member, OperationId request, OperationId operation, Time now) {
+// `copy`: the value lies at another member, who has just brought it there and waits for an answer.
+void MasterCore::publish(Member& member, OperationId request, OperationId operation, Time now, Copied copy) {
   const Put put = member.puts.at(operation);
   KeyEntry& entry = *put.key;
   rpc::Reply answer;
   answer.id = request;
   answer.putId = put.putId;
+  if (copy.home) {
+    copy.home->transfers.at(copy.transfer).origin = nullptr;
+    FLUXON_CHECK(!entry.change, "publishing into a change");
+  }
+  // The copy did not become the value after all.
+  const auto unwanted = [&] {
+    if (!copy.home) return;
+    rpc::Reply no;
+    no.id = copy.request;
+    no.putId = put.putId;
+    copy.home->space.unroute(put.homeOffset);
+    reply(*copy.home, std::move(no));
+    dropTransfer(*copy.home, copy.transfer);
+  };
   if (put.superseded || entry.putId > put.putId) {
     ++counters_.putsOverwritten;
     abandonPut(member, operation);
-    return reply(member, std::move(answer));
+    reply(member, std::move(answer));
+    return unwanted();
   }
   const bool leaseGone = put.lease && !leases_.find(put.lease);
-  if ((put.flags & shm::kRejectIfExists) && entry.routed()) {
+  if ((put.flags & shm::kRejectIfExists) && readable(entry)) {
     ++counters_.putsRefused;
     answer.code = Code::exists;
     abandonPut(member, operation);
-    return reply(member, std::move(answer));
+    reply(member, std::move(answer));
+    return unwanted();
   }
   if (leaseGone) {
     // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
@@ -54,7 +80,12 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     member.space.unroute(put.offset);
     endPut(member, operation);
     reply(member, std::move(answer));
-    if (entry.routed()) return removeKey(entry, nullptr, OperationId(), now);
+    if (entry.routed()) {
+      removeKey(entry, nullptr, OperationId(), now);
+      return unwanted();
+    }
+    // The copy's transfer keeps the entry until it is dropped.
+    if (copy.home) return unwanted();
     return table_.settle(entry);
   }
   endPut(member, operation);
@@ -62,10 +93,21 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
   change->origin = &member;
   change->request = request;
   change->below = put.putId;
+  change->home = &member;
   change->offset = put.offset;
   change->bytes = put.bytes;
   change->lease = put.lease;
-  begin(entry, std::move(change), &member, now);
+  change->replicas = put.replicas;
+  if (copy.home) {
+    member.space.unroute(put.offset);  // where it was filled
+    change->home = copy.home;
+    change->offset = put.homeOffset;
+    change->copyDone = copy.request;
+    copy.home->transfers.erase(copy.transfer);
+    std::erase(entry.transfers, std::pair(copy.home, copy.transfer));
+  }
+  Member* const home = change->home;
+  begin(entry, std::move(change), home, now);
 }
 
 void MasterCore::removeKey(KeyEntry& entry, Member* origin, OperationId request, Time now) {
@@ -87,18 +129,27 @@ void MasterCore::remove(Member& member, const rpc::Request& request, Time now) {
   KeyEntry* entry = table_.find(request.key);
   if (entry && deferIfChanging(*entry, member, request)) return;
   if (!entry || !entry->routed()) return replyCode(member, request.id, Code::miss);
+  // A dormant value ends like a readable one; that it was there is no one's business.
   removeKey(*entry, &member, request.id, now);
 }
 
 void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Member* except, Time now) {
+  const auto mustHear = [&](const Member& member) {
+    return &member != except && (member.lives() || (member.state == MemberState::fenced && !member.fenceDurable));
+  };
   for (const Replica& replica : entry.replicas) {
-    if (replica.member != except) change->waiting.insert(replica.member);
+    if (mustHear(*replica.member)) change->waiting.insert(replica.member);
+  }
+  for (const auto& [member, id] : entry.transfers) {
+    if (mustHear(*member)) change->waiting.insert(member);
   }
   entry.change = std::move(change);
   changing_.insert(&entry);
-  const std::set<Member*> others = entry.change->waiting;
+  const MemberSet others = entry.change->waiting;
   if (others.empty()) return finish(entry, now);
-  for (Member* other : others) invalidate(*other, {std::string(entry.key), entry.change->below, 0});
+  for (Member* other : others) {
+    if (other->lives()) invalidate(*other, {std::string(entry.key), entry.change->below});
+  }
 }
 
 void MasterCore::finish(KeyEntry& entry, Time now) {
@@ -113,28 +164,39 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
     table_.clearRoute(entry);
   } else {
     table_.setRoute(entry, change->below, change->bytes, change->lease);
-    entry.replicas.push_back({change->origin, change->offset});
-    change->origin->space.route(change->offset, &entry, entry.hash, bool(change->lease));
+    entry.replicas.push_back({change->home, change->offset});
+    change->home->space.route(change->offset, &entry, entry.hash, bool(change->lease));
     if (change->lease) leases_.attach(change->lease, std::string(entry.key));
     answer.putId = change->below;
     answer.published = true;
     ++counters_.putsPublished;
+    if (change->copyDone) {
+      rpc::Reply toHome = answer;
+      toHome.id = change->copyDone;
+      toHome.lease = change->lease;
+      reply(*change->home, std::move(toHome));
+    }
   }
-  if (change->origin) reply(*change->origin, std::move(answer));
+  if (change->origin && !change->removal && change->replicas > 1) {
+    spread(entry, *change, std::move(answer), now);
+  } else if (change->origin) {
+    reply(*change->origin, std::move(answer));
+  }
   for (const std::shared_ptr<Revoke>& revoke : change->revokes) {
     if (revoke.use_count() == 1 && revoke->origin) replyCode(*revoke->origin, revoke->request, Code::ok);
   }
   if (entry.lease && !leases_.find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
   // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
   const std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
-  const std::string key(entry.key);
   table_.settle(entry);
   for (const Deferred& next : deferred) {
-    if (next.member->state == MemberState::joined) dispatch(*next.member, next.request, now);
+    if (next.member->lives()) dispatch(*next.member, next.request, now);
   }
 }
 
 void MasterCore::dropRoute(KeyEntry& entry) {
+  for (const Replica& dormant : entry.replicas) dormant.member->space.unroute(dormant.offset);
+  entry.replicas.clear();
   if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
   table_.clearRoute(entry);
 }
@@ -183,61 +245,6 @@ void MasterCore::invalidateDone(Member& member, const rpc::Request& request, Tim
     if (entry->change->waiting.erase(&member) && entry->change->waiting.empty()) finish(*entry, now);
   }
   sendInvalidations(member);
-}
-
-void MasterCore::end(Member& member, MemberState to, Time now) {
-  member.state = to;
-  if (to == MemberState::fenced) ++counters_.fenced;
-  fenced_.insert(member.incarnation());
-  while (!member.puts.empty()) abandonPut(member, member.puts.begin()->first);
-  for (const WaitingPut& put : member.waiting) replyCode(member, put.request.id, Code::fenced);
-  member.waiting.clear();
-  std::erase_if(counts_, [&](const CountJob& job) { return job.member == &member; });
-  std::erase_if(windowed_, [&](const Deferred& waiting) { return waiting.member == &member; });
-  member.orders.clear();
-  member.invalidations.clear();
-
-  std::vector<KeyEntry*> keys;
-  for (const auto& [offset, record] : member.space.records()) {
-    if (record.key) keys.push_back(record.key);
-  }
-  for (KeyEntry* entry : keys) {
-    dropReplica(*entry, member);
-    if (entry->replicas.empty() && !entry->change) dropRoute(*entry);
-    table_.settle(*entry);
-  }
-  const std::set<KeyEntry*> changing = changing_;
-  for (KeyEntry* entry : changing) {
-    if (!changing_.count(entry)) continue;
-    std::erase_if(entry->deferred, [&](const Deferred& waiting) { return waiting.member == &member; });
-    Change& change = *entry->change;
-    for (const std::shared_ptr<Revoke>& revoke : change.revokes) {
-      if (revoke->origin == &member) revoke->origin = nullptr;
-    }
-    if (change.origin == &member) {
-      // Its new value is gone with it, and others may have dropped the old one already: the key ends as a miss. Nobody was
-      // told that the put is done.
-      if (!change.removal) member.space.unroute(change.offset);
-      change.origin = nullptr;
-      if (!change.removal) {
-        change.removal = true;
-        for (const Replica& replica : entry->replicas) {
-          if (change.waiting.insert(replica.member).second) invalidate(*replica.member, {std::string(entry->key), change.below, 0});
-        }
-      }
-    }
-    if (change.waiting.erase(&member); change.waiting.empty()) finish(*entry, now);
-  }
-}
-
-void MasterCore::endWindow(Time now) {
-  recovering_ = false;
-  expected_.clear();
-  std::vector<Deferred> waiting = std::move(windowed_);
-  windowed_.clear();
-  for (const Deferred& next : waiting) {
-    if (next.member->state == MemberState::joined) dispatch(*next.member, next.request, now);
-  }
 }
 
 }  // namespace fluxon::master

@@ -40,23 +40,11 @@ void KeyTable::clearRoute(KeyEntry& entry) {
   entry.lease = KeyLeaseId();
 }
 
-uint64_t KeyTable::countPrefix(std::string_view prefix) const {
-  uint64_t count = 0;
-  for (auto it = ordered_.lower_bound(prefix); it != ordered_.end() && it->starts_with(prefix); ++it) ++count;
-  return count;
-}
-
 void KeyTable::list(std::string_view prefix, std::string_view after, uint64_t limit,
-                    const std::function<void(const KeyEntry&)>& each) const {
+                    const std::function<bool(const KeyEntry&)>& each) const {
   auto it = after.empty() || after < prefix ? ordered_.lower_bound(prefix) : ordered_.upper_bound(after);
-  for (; it != ordered_.end() && it->starts_with(prefix) && limit > 0; ++it, --limit) each(entries_.find(std::string(*it))->second);
-}
-
-void KeyTable::forEach(const std::function<void(KeyEntry&)>& each) {
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    KeyEntry& entry = it->second;
-    ++it;  // `each` may settle the entry
-    each(entry);
+  for (; it != ordered_.end() && it->starts_with(prefix) && limit > 0; ++it) {
+    if (each(entries_.find(std::string(*it))->second)) --limit;
   }
 }
 

@@ -2,6 +2,8 @@
 // and what waits for that change. An entry exists while any of these does.
 //
 // Life of a route:    none ──publish──► routed ──publish──► routed (greater put_id) ──remove, evict──► none
+// A route is readable while a member that has a replica is joined. One whose members are all away (fenced, but their values may
+// come back with their next life) is dormant: gets miss it, a put or delete ends it, an inventory that names it revives it.
 // A change (overwrite of a replica at another owner, delete) first invalidates every other replica and only then touches the
 // route; while it waits, later puts, deletes and gets of the key queue behind it, so changes of one key never interleave.
 // One thread.
@@ -25,9 +27,24 @@ namespace fluxon::master {
 class Member;
 struct KeyEntry;
 
+// Sets of members and keys are walked in the order of their names, so that what happens does not depend on addresses.
+struct ByName {
+  bool operator()(const Member* a, const Member* b) const;
+  bool operator()(const KeyEntry* a, const KeyEntry* b) const;
+};
+using MemberSet = std::set<Member*, ByName>;
+
 struct Replica {
   Member* member;
   uint64_t offset;
+};
+
+// A copy of a value on its way into a member's segment, asked for by that member's get (id of the getStart) or ordered (id of the
+// order).
+struct TransferId {
+  bool ordered = false;
+  OperationId id;
+  auto operator<=>(const TransferId&) const = default;
 };
 
 struct Put {
@@ -40,11 +57,43 @@ struct Put {
   KeyLeaseId lease;
   Time deadline;            // after it the put no longer counts as in flight for others
   bool superseded = false;  // a delete came after its start: done answers "overwritten"
+  uint32_t replicas = 1;    // owners that shall have the value
+  // A put whose value shall lie at another member; `offset` is where the writer fills it.
+  Member* home = nullptr;
+  bool homeless = false;    // that member has ended
+  uint64_t homeOffset = 0;
+  OperationId done;         // the putDone that waits for the copy
+  TransferId copy;
+};
+
+// A put that is answered when its further copies have ended; the last one drops its reference.
+struct Spread {
+  Member* origin;  // nullptr: fenced meanwhile
+  rpc::Reply answer;
+};
+
+struct Transfer {
+  KeyEntry* key = nullptr;
+  PutId putId;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  bool durable = false;       // it may become a replica
+  Member* source = nullptr;   // nullptr: gone meanwhile
+  Member* origin = nullptr;   // of a put whose only copy this will be: who put it, and
+  OperationId put;            // its operation
+  std::shared_ptr<Spread> spread;
 };
 
 // A revoked key lease; answered when the last change that deletes one of its keys is over and drops its reference.
 struct Revoke {
   Member* origin;  // nullptr: fenced meanwhile
+  OperationId request;
+};
+
+// The value of a put that was brought to another member: who that is, its transfer, and its getDone.
+struct Copied {
+  Member* home = nullptr;
+  TransferId transfer;
   OperationId request;
 };
 
@@ -54,10 +103,13 @@ struct Change {
   OperationId request;
   bool removal = false;
   PutId below;             // replicas below it go; the put_id of the put that is published
-  uint64_t offset = 0;     // of the new replica at origin
+  Member* home = nullptr;  // who has the new replica
+  uint64_t offset = 0;     // of it
+  uint32_t replicas = 1;
+  OperationId copyDone;    // of a value that was copied to its home: the getDone there that waits for an answer
   uint64_t bytes = 0;
   KeyLeaseId lease;
-  std::set<Member*> waiting;
+  MemberSet waiting;
   std::vector<std::shared_ptr<Revoke>> revokes;
 };
 
@@ -74,11 +126,12 @@ struct KeyEntry {
   KeyLeaseId lease;
   std::vector<Replica> replicas;
   std::vector<std::pair<Member*, OperationId>> puts;
+  std::vector<std::pair<Member*, TransferId>> transfers;
   std::unique_ptr<Change> change;
   std::vector<Deferred> deferred;
 
-  bool routed() const { return bool(putId); }
-  bool idle() const { return !putId && puts.empty() && !change && deferred.empty(); }
+  bool routed() const { return bool(putId); }  // readable or dormant
+  bool idle() const { return !putId && puts.empty() && transfers.empty() && !change && deferred.empty(); }
 };
 
 class KeyTable {
@@ -91,11 +144,9 @@ class KeyTable {
   void setRoute(KeyEntry& entry, PutId putId, uint64_t bytes, KeyLeaseId lease);
   void clearRoute(KeyEntry& entry);
 
-  uint64_t routes() const { return ordered_.size(); }
-  uint64_t countPrefix(std::string_view prefix) const;
-  // Keys with `prefix` that come after `after`, in byte order, at most `limit`.
-  void list(std::string_view prefix, std::string_view after, uint64_t limit, const std::function<void(const KeyEntry&)>& each) const;
-  void forEach(const std::function<void(KeyEntry&)>& each);
+  uint64_t routes() const { return ordered_.size(); }  // dormant ones too
+  // Keys with `prefix` that come after `after`, in byte order, until `each` has said `limit` times that it takes one.
+  void list(std::string_view prefix, std::string_view after, uint64_t limit, const std::function<bool(const KeyEntry&)>& each) const;
 
  private:
   std::unordered_map<std::string, KeyEntry> entries_;

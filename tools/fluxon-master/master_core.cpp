@@ -12,9 +12,6 @@ constexpr uint64_t kLargestPage = 1024;         // entries of one list reply
 constexpr uint64_t kCountSlice = 1000;          // keys counted in one slice of work
 constexpr uint64_t kLargestReserve = 256;       // extents of one reserve
 
-// The owner counts its lease from before it sent, we from when we answered; 1 % and 50 ms cover clocks of different pace.
-Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + milliseconds(50); }
-
 }  // namespace
 
 const AnswerLog::Answer* AnswerLog::at(OperationId id) const {
@@ -41,54 +38,17 @@ void AnswerLog::forgetBelow(OperationId id) {
   lowest_ = std::max(lowest_, id.value);
 }
 
-MasterCore::MasterCore(Identity identity, Settings settings, std::set<std::string> expected, Time windowEnd, Outbox& outbox)
+MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::string, Incarnation> members, Time windowEnd, Outbox& outbox)
     : identity_(std::move(identity)),
       settings_(settings),
       outbox_(outbox),
-      recovering_(!expected.empty()),
-      expected_(std::move(expected)),
-      windowEnd_(windowEnd) {}
-
-rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
-  rpc::Registered result;
-  result.leaseMs = static_cast<uint64_t>(settings_.lease.ms());
-  const auto refuse = [&](Code code, std::string detail) {
-    result.code = code;
-    result.detail = std::move(detail);
-    return result;
-  };
-  if (!validName(registration.node)) return refuse(Code::protocol, "node name");
-  if (!registration.incarnation) return refuse(Code::protocol, "no incarnation");
-  if (fenced_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
-  const auto found = members_.find(registration.node);
-  const std::shared_ptr<Member> known = found == members_.end() ? nullptr : found->second;
-  if (known && known->state == MemberState::joined) {
-    if (known->incarnation() == registration.incarnation) {
-      known->connected = true;
-      known->leaseEnd = leaseEnd(settings_.lease, now);
-      for (const auto& [id, message] : known->orders) outbox_.send(*known, message);
-      member = known;
-      return result;
-    }
-    // On one host the node's lock file proves that the old process is gone or has stopped serving (lease 0 in its header).
-    if (known->registration().hostId != registration.hostId && now < known->leaseEnd) {
-      return refuse(Code::unavailable, "node " + registration.node + " is alive on another host");
-    }
+      recovering_(false),
+      windowEnd_(windowEnd) {
+  for (const auto& [node, life] : members) {
+    if (life) expected_.insert(node);
   }
-  // Checked in full before anything changes: a senseless registration costs nobody anything.
-  auto fresh = std::make_shared<Member>(registration, leaseEnd(settings_.lease, now));
-  for (const Extent& extent : registration.occupied) {
-    if (!fresh->space.adopt(extent)) return refuse(Code::protocol, "occupied extents overlap or are none");
-  }
-  if (known && known->state == MemberState::joined) end(*known, MemberState::fenced, now);
-  members_[registration.node] = member = std::move(fresh);
-  expected_.erase(registration.node);
-  if (recovering_ && expected_.empty()) endWindow(now);
-  return result;
-}
-
-void MasterCore::leave(Member& member, Time now) {
-  if (member.state == MemberState::joined) end(member, MemberState::left, now);
+  recovering_ = !expected_.empty();
+  durable_.members = std::move(members);
 }
 
 void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, OperationId lowestUnanswered, Time now) {
@@ -110,7 +70,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
       }
       case AnswerLog::Seen::fresh: break;
     }
-    if (member.state != MemberState::joined) {
+    if (!member.lives()) {
       replyCode(member, request.id, Code::fenced);
     } else if (request.key.size() > kMaxKeyBytes) {
       replyCode(member, request.id, Code::invalidKey, "longer than 4096 bytes");
@@ -118,15 +78,27 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
       dispatch(member, request, now);
     }
   }
-  if (member.state == MemberState::joined) askVictims(member, now);
+  if (member.state == MemberState::joined) {
+    askVictims(member, now);
+    if (member.draining) moveOut(member, now);
+  }
 }
 
 void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now) {
   using Kind = rpc::RequestKind;
+  if (member.state == MemberState::reporting) {
+    switch (request.kind) {
+      case Kind::heartbeat: case Kind::inventory: case Kind::invalidateDone: case Kind::release: case Kind::dropped: break;
+      default: return replyCode(member, request.id, Code::protocol, "request before the inventory is complete");
+    }
+  }
   if (recovering_) {
     switch (request.kind) {
-      case Kind::putDone: case Kind::putReserved: case Kind::remove: case Kind::getStart: case Kind::stat:
-      case Kind::countPrefix: case Kind::list: case Kind::leaseRevoke:
+      case Kind::getStart: case Kind::stat:
+        // What is known already is right; the rest may still be reported.
+        if (const KeyEntry* entry = table_.find(request.key); entry && readable(*entry)) break;
+        [[fallthrough]];
+      case Kind::putDone: case Kind::putReserved: case Kind::remove: case Kind::countPrefix: case Kind::list: case Kind::leaseRevoke:
         windowed_.push_back({&member, request});
         return;
       default: break;
@@ -141,7 +113,8 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
     case Kind::reserve: return reserve(member, request);
     case Kind::release: return release(member, request, now);
     case Kind::dropped: return dropped(member, request, now);
-    case Kind::getStart: return getStart(member, request);
+    case Kind::getStart: return getStart(member, request, now);
+    case Kind::getDone: return getDone(member, request, now);
     case Kind::stat: return stat(member, request);
     case Kind::remove: return remove(member, request, now);
     case Kind::countPrefix: counts_.push_back({&member, request.id, request.key, {}, 0}); return;
@@ -149,6 +122,7 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
     case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: return leases(member, request, now);
     case Kind::invalidateDone: return invalidateDone(member, request, now);
     case Kind::reclaimDone: return reclaimDone(member, request, now);
+    case Kind::inventory: return inventory(member, request, now);
   }
   replyCode(member, request.id, Code::protocol, "unknown request");
 }
@@ -156,19 +130,16 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
 void MasterCore::heartbeat(Member& member, const rpc::Request& request, Time now) {
   for (const uint64_t offset : request.offsets) member.space.touch(offset);
   member.leaseEnd = leaseEnd(settings_.lease, now);
+  if (request.count != 0 && member.state == MemberState::joined) confirm(member, now);
   replyCode(member, request.id, Code::ok);
 }
 
-Code MasterCore::refusePut(Member& member, const rpc::Request& request, std::string& detail, Time now) {
+Code MasterCore::refusePut(const rpc::Request& request, std::string& detail, Time now) {
   if (request.key.empty()) return detail = "empty", Code::invalidKey;
-  if (request.bytes > member.space.capacity() || extentBytes(request.bytes) > member.space.capacity()) {
-    detail = std::to_string(request.bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity());
-    return Code::tooLarge;
-  }
   if (request.lease && !leases_.find(request.lease)) return Code::noLease;
   const KeyEntry* entry = table_.find(request.key);
   if (!entry) return Code::ok;
-  if ((request.flags & shm::kRejectIfExists) && (entry->routed() || (entry->change && !entry->change->removal))) return Code::exists;
+  if ((request.flags & shm::kRejectIfExists) && (readable(*entry) || (entry->change && !entry->change->removal))) return Code::exists;
   if (request.flags & shm::kRejectIfInFlight) {
     for (const auto& [other, operation] : entry->puts) {
       if (other->puts.at(operation).deadline > now) return Code::inFlight;
@@ -180,17 +151,21 @@ Code MasterCore::refusePut(Member& member, const rpc::Request& request, std::str
 
 void MasterCore::putStart(Member& member, const rpc::Request& request, Time now) {
   // Those who wait already come first.
-  if (member.waiting.empty() && tryPutStart(member, request, now)) return;
+  Member* const lacks = member.waiting.empty() ? lacksSpaceForPut(member, request, now) : &member;
+  if (!lacks) return;
   std::string detail;
-  if (const Code code = refusePut(member, request, detail, now); code != Code::ok) return replyCode(member, request.id, code, detail);
-  const Duration patience =
-      std::min(settings_.putWait, milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))));
-  member.waiting.push_back({request, now + patience});
+  if (const Code code = refusePut(request, detail, now); code != Code::ok) return replyCode(member, request.id, code, detail);
+  waitForSpace(*lacks, member, request, now);
 }
 
 void MasterCore::putDone(Member& member, const rpc::Request& request, Time now) {
   const auto put = member.puts.find(request.put);
   if (put == member.puts.end()) return replyCode(member, request.id, Code::unavailable, "the put has been given up");
+  if (put->second.homeless) {
+    abandonPut(member, request.put);
+    return replyCode(member, request.id, Code::unavailable, "the node which was to have the value ended");
+  }
+  if (put->second.home) return sendHome(member, put->second, request.id);
   if (deferIfChanging(*put->second.key, member, request)) return;
   publish(member, request.id, request.put, now);
 }
@@ -203,7 +178,7 @@ void MasterCore::putReserved(Member& member, const rpc::Request& request, Time n
       return replyCode(member, request.id, Code::protocol, "not a reserved extent of that size");
     }
     std::string detail;
-    if (const Code code = refusePut(member, request, detail, now); code != Code::ok) {
+    if (const Code code = refusePut(request, detail, now); code != Code::ok) {
       member.space.unroute(request.offset);
       return replyCode(member, request.id, code, detail);
     }
@@ -211,8 +186,9 @@ void MasterCore::putReserved(Member& member, const rpc::Request& request, Time n
     KeyEntry& entry = table_.at(request.key);
     entry.puts.emplace_back(&member, request.id);
     ++counters_.putsStarted;
-    member.puts.emplace(
-        request.id, Put{request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never(), false});
+    Put& put = member.puts[request.id];
+    put = {request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never()};
+    put.replicas = request.replicas;
   }
   KeyEntry& entry = *member.puts.at(request.id).key;
   if (deferIfChanging(entry, member, request)) return;
@@ -232,7 +208,7 @@ void MasterCore::reserve(Member& member, const rpc::Request& request) {
   rpc::Reply answer;
   answer.id = request.id;
   // What is kept ahead for puts that wait is not given away.
-  for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && member.waiting.empty(); --n) {
+  for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && member.waiting.empty() && !member.draining; --n) {
     const std::optional<Extent> extent = member.space.allocate(request.bytes, Use::reserved);
     if (!extent) break;
     answer.offsets.push_back(extent->offset);
@@ -267,36 +243,18 @@ void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) 
   serveWaiting(member, now);
 }
 
-void MasterCore::getStart(Member& member, const rpc::Request& request) {
-  ++counters_.gets;
-  KeyEntry* entry = table_.find(request.key);
-  if (entry && deferIfChanging(*entry, member, request)) return;
-  if (!entry || entry->replicas.empty()) {
-    ++counters_.getMisses;
-    return replyCode(member, request.id, Code::miss);
-  }
-  const Replica* chosen = &entry->replicas.front();
-  for (const Replica& replica : entry->replicas) {
-    if (replica.member == &member) chosen = &replica;
-  }
-  rpc::Reply answer;
-  answer.id = request.id;
-  answer.node = chosen->member->node();
-  answer.putId = entry->putId;
-  answer.bytes = entry->bytes;
-  reply(member, std::move(answer));
-}
-
 void MasterCore::stat(Member& member, const rpc::Request& request) {
   KeyEntry* entry = table_.find(request.key);
   if (entry && deferIfChanging(*entry, member, request)) return;
-  if (!entry || !entry->routed()) return replyCode(member, request.id, Code::miss);
+  if (!entry || !readable(*entry)) return replyCode(member, request.id, Code::miss);
   rpc::Reply answer;
   answer.id = request.id;
   answer.putId = entry->putId;
   answer.bytes = entry->bytes;
   answer.lease = entry->lease;
-  for (const Replica& replica : entry->replicas) answer.nodes.push_back(replica.member->node());
+  for (const Replica& replica : entry->replicas) {
+    if (replica.member->state == MemberState::joined) answer.nodes.push_back(replica.member->node());
+  }
   reply(member, std::move(answer));
 }
 
@@ -305,20 +263,24 @@ void MasterCore::list(Member& member, const rpc::Request& request) {
   answer.id = request.id;
   const uint64_t limit = std::min(request.count == 0 ? kLargestPage : request.count, kLargestPage);
   table_.list(request.key, request.after, limit, [&](const KeyEntry& entry) {
+    if (!readable(entry)) return false;
     answer.entries.push_back({std::string(entry.key), entry.bytes, entry.putId});
+    return true;
   });
   reply(member, std::move(answer));
 }
 
 void MasterCore::work() {
+  if (!forgets_.empty()) return forgetSlice();
   if (counts_.empty()) return;
   CountJob& job = counts_.front();
   uint64_t seen = 0;
   table_.list(job.prefix, job.after, kCountSlice, [&](const KeyEntry& entry) {
     ++seen;
+    job.count += readable(entry);
     if (seen == kCountSlice) job.after = entry.key;
+    return true;
   });
-  job.count += seen;
   if (seen == kCountSlice) return;
   rpc::Reply answer;
   answer.id = job.request;
@@ -361,21 +323,23 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
 }
 
 void MasterCore::tick(Time now) {
-  if (recovering_ && now >= windowEnd_) endWindow(now);
+  if (recovering_ && now >= windowEnd_) closeWindow(now);
   for (const auto& [node, member] : members_) {
-    if (member->state != MemberState::joined) continue;
+    if (member->state == MemberState::fenced && now >= member->forgetAt) forget(member);
+    if (!member->lives()) continue;
     if (now >= member->leaseEnd) {
       end(*member, MemberState::fenced, now);
       continue;
     }
-    std::erase_if(member->waiting, [&](const WaitingPut& put) {
-      if (now < put.deadline) return false;
+    std::erase_if(member->waiting, [&](const Waiting& waiting) {
+      if (now < waiting.deadline) return false;
       ++counters_.noSpace;
-      replyCode(*member, put.request.id, Code::noSpace, member->space.describe());
+      replyCode(*waiting.member, waiting.request.id, Code::noSpace, member->space.describe());
       return true;
     });
     serveWaiting(*member, now);
     askVictims(*member, now);
+    if (member->draining) moveOut(*member, now);
   }
   while (const KeyLeaseId lease = leases_.expired(now)) {
     ++counters_.leasesExpired;
@@ -387,29 +351,28 @@ void MasterCore::tick(Time now) {
 
 Time MasterCore::nextWake() const {
   Time next = leases_.nextEnd();
-  if (recovering_) next = std::min(next, windowEnd_);
+  if (recovering_ && closing_ == 0) next = std::min(next, windowEnd_);
   for (const auto& [node, member] : members_) {
-    if (member->state != MemberState::joined) continue;
+    if (member->state == MemberState::fenced) next = std::min(next, member->forgetAt);
+    if (!member->lives()) continue;
     next = std::min(next, member->leaseEnd);
-    for (const WaitingPut& put : member->waiting) next = std::min(next, put.deadline);
-    if (!member->waiting.empty() && member->retryVictims.ns != 0) next = std::min(next, member->retryVictims);
+    for (const Waiting& waiting : member->waiting) next = std::min(next, waiting.deadline);
+    if (member->wantsSpace() && member->retryVictims.ns != 0) next = std::min(next, member->retryVictims);
+    if (member->draining) next = std::min(next, member->retryMove);
   }
   return next;
-}
-
-std::set<std::string> MasterCore::durableMembers() const {
-  std::set<std::string> names;
-  for (const auto& [node, member] : members_) {
-    if (member && member->state == MemberState::joined) names.insert(node);
-  }
-  names.insert(expected_.begin(), expected_.end());
-  return names;
 }
 
 uint64_t MasterCore::inFlightPuts() const {
   uint64_t puts = 0;
   for (const auto& [node, member] : members_) puts += member->puts.size();
   return puts;
+}
+
+uint64_t MasterCore::transfers() const {
+  uint64_t sum = 0;
+  for (const auto& [node, member] : members_) sum += member->transfers.size();
+  return sum;
 }
 
 void MasterCore::reply(Member& member, rpc::Reply answer) {

@@ -10,6 +10,17 @@
 //   5. Each request id of an incarnation is carried out once; a repetition gets the recorded reply.
 //   6. While a term is young (recovery window) owners of the last term may still serve under its lease: puts and deletes are
 //      acknowledged and unknown keys are answered only after the window, which ends early when every durable member has joined.
+//      Only in it is an inventory taken that no earlier life of this term vouches for: that of exactly the life which the durable
+//      record of its node names. A route that it names is the latest completed put of its key: a later one was acknowledged only
+//      after this owner had retired the value (so it is not in the inventory), or after the record named another life or none.
+//   7. The record of a node changes on disk before anything that relies on it is said: it names no life any more before a put or
+//      delete is acknowledged that a fenced owner has not heard of, and before the window ends without an owner; it names the new
+//      life before that one may serve. (A list of fenced lives would not do: a term that an owner sits out never knows its life,
+//      fences nothing, and the next term would take what it had before.)
+//   8. Within a term, an inventory revives only what is dormant here: the replicas of exactly the life that it adopts, that no put
+//      or delete has ended since.
+//   9. An invalidation goes to every member with a replica and to every member with a transfer of the key. What a transfer brings
+//      becomes a replica only if the route is still that of its put_id and no change is under way.
 // One thread.
 #pragma once
 
@@ -23,6 +34,7 @@
 #include "key_leases.h"
 #include "key_table.h"
 #include "member.h"
+#include "placement.h"
 
 namespace fluxon::master {
 
@@ -37,12 +49,21 @@ class Outbox {
   virtual ~Outbox() = default;
   // Hands over a message for a member; it may be joined with others. Not called for members that are not connected.
   virtual void send(Member&, rpc::MasterMessage) = 0;
+  // durable() has changed: it is to be written, and then persisted() called.
+  virtual void persist() = 0;
+};
+
+// What must survive this process.
+struct Durable {
+  uint64_t version = 0;
+  std::map<std::string, Incarnation> members;  // node → the life whose values the next term takes, 0: none
 };
 
 // Totals since start, for metrics.
 struct MasterCounters {
   uint64_t putsStarted = 0, putsPublished = 0, putsOverwritten = 0, putsRefused = 0, putsAborted = 0, noSpace = 0;
-  uint64_t gets = 0, getMisses = 0, removes = 0, evictions = 0, evictionsBusy = 0, invalidations = 0, fenced = 0, leasesExpired = 0;
+  uint64_t gets = 0, getMisses = 0, removes = 0, evictions = 0, evictionsBusy = 0, invalidations = 0, fenced = 0, leasesExpired = 0,
+           fetches = 0, replicasMade = 0, transfersFailed = 0, placedElsewhere = 0, revived = 0, inventoryRefused = 0;
 };
 
 class MasterCore {
@@ -53,17 +74,25 @@ class MasterCore {
     Term term;
     Incarnation incarnation;
   };
-  // `expected`: durable members of the last term; `windowEnd`: when the last lease of the last term has run out for sure.
-  MasterCore(Identity identity, Settings settings, std::set<std::string> expected, Time windowEnd, Outbox& outbox);
+  // `members`: the durable record of the last term; `windowEnd`: when its last lease has run out for sure.
+  MasterCore(Identity identity, Settings settings, std::map<std::string, Incarnation> members, Time windowEnd, Outbox& outbox);
 
   const Identity& identity() const { return identity_; }
   const Settings& settings() const { return settings_; }
 
   // Joins, or joins again after a lost connection (same incarnation). On ok `member` is set; orders not answered are sent again.
   rpc::Registered registerOwner(const rpc::Registration&, Time now, std::shared_ptr<Member>& member);
-  // Nothing may be served by that owner any more: it has said so itself.
-  void leave(Member&, Time now);
+  // Nothing is served by that owner any more: it has said so itself. `keeps`: its values wait for its next life.
+  enum class Content { kept, gone };
+  void leave(Member&, Content, Time now);
   void disconnected(Member& member) { member.connected = false; }
+  // What durable() was at `version` is on disk.
+  void persisted(uint64_t version, Time now);
+
+  // For operators. drain: the node's values are brought to others, then it is told to leave. evictTo: victims go until at most
+  // `percent` of each segment is in use. unavailable: no such member.
+  Error drain(const std::string& node, Time now);
+  Error evictTo(const std::string& node, uint64_t percent, Time now);
 
   void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now);
 
@@ -71,16 +100,17 @@ class MasterCore {
   void tick(Time now);
   Time nextWake() const;
   // Long work left to do in slices; `work` does one slice (well below 1 ms).
-  bool hasWork() const { return !counts_.empty(); }
+  bool hasWork() const { return !counts_.empty() || !forgets_.empty(); }
   void work();
 
   bool recovering() const { return recovering_; }
   uint64_t keys() const { return table_.routes(); }
   const KeyTable& table() const { return table_; }
   const std::map<std::string, std::shared_ptr<Member>>& members() const { return members_; }
-  std::set<std::string> durableMembers() const;
+  const Durable& durable() const { return durable_; }
   const MasterCounters& counters() const { return counters_; }
   uint64_t inFlightPuts() const;
+  uint64_t transfers() const;
 
  private:
   struct CountJob {
@@ -96,12 +126,12 @@ class MasterCore {
   void putStart(Member&, const rpc::Request&, Time now);
   void putDone(Member&, const rpc::Request&, Time now);
   void putReserved(Member&, const rpc::Request&, Time now);
-  Code refusePut(Member&, const rpc::Request&, std::string& detail, Time now);
+  void sendHome(Member&, Put&, OperationId request);
+  Code refusePut(const rpc::Request&, std::string& detail, Time now);
   void putAbort(Member&, const rpc::Request&);
   void reserve(Member&, const rpc::Request&);
   void release(Member&, const rpc::Request&, Time now);
   void dropped(Member&, const rpc::Request&, Time now);
-  void getStart(Member&, const rpc::Request&);
   void stat(Member&, const rpc::Request&);
   void remove(Member&, const rpc::Request&, Time now);
   void list(Member&, const rpc::Request&);
@@ -109,15 +139,46 @@ class MasterCore {
   void invalidateDone(Member&, const rpc::Request&, Time now);
   void reclaimDone(Member&, const rpc::Request&, Time now);
 
-  // space.cpp: puts that wait, victims
-  bool tryPutStart(Member&, const rpc::Request&, Time now);
+  // membership.cpp
+  void inventory(Member&, const rpc::Request&, Time now);
+  bool take(Member&, const rpc::Version&);
+  bool takeOfTerm(Member&, const rpc::Version&);
+  bool takeDormant(Member&, const rpc::Version&);
+  void join(Member&);
+  void confirm(Member&, Time now);
+  void end(Member&, MemberState to, Time now);
+  void settleChanges(Member&, Time now);
+  std::vector<std::string> changing() const;
+  void forget(std::shared_ptr<Member>);
+  void forgetSlice();
+  void closeWindow(Time now);
+  void endWindow(Time now);
+  Incarnation recorded(const std::string& node) const;
+  void record(const std::string& node, Incarnation);
+  void remove(const std::string& node, Time now);
+
+  // transfers.cpp: gets, and copies from owner to owner
+  void getStart(Member&, const rpc::Request&, Time now);
+  enum class Turn { first, last };  // among those who wait for space
+  Member* lacksSpaceForGet(Member&, const rpc::Request&, Turn);
+  Member* chooseSource(const KeyEntry&, const Member&, const rpc::Request&);
+  void getDone(Member&, const rpc::Request&, Time now);
+  bool replicate(const KeyEntry&, Member& source, Member& to, const uint64_t* exportedAt, Transfer transfer);
+  void spread(KeyEntry&, const Change&, rpc::Reply, Time now);
+  void dropTransfer(Member&, TransferId);
+  void moveOut(Member&, Time now);
+  std::vector<Member*> candidates(const Member& asker, uint64_t extentBytes, Time now);
+
+  // space.cpp: what waits for space, victims
+  Member* lacksSpaceForPut(Member&, const rpc::Request&, Time now);
+  void waitForSpace(Member& at, Member&, rpc::Request, Time now);
   void serveWaiting(Member&, Time now);
   void askVictims(Member&, Time now);
   void backOff(Member&, Time now);
 
   // changes.cpp: publish, remove, invalidate
   bool deferIfChanging(KeyEntry&, Member&, const rpc::Request&);
-  void publish(Member&, OperationId request, OperationId put, Time now);
+  void publish(Member&, OperationId request, OperationId put, Time now, Copied copy = {});
   void begin(KeyEntry&, std::unique_ptr<Change>, const Member* except, Time now);
   void finish(KeyEntry&, Time now);
   void dropRoute(KeyEntry&);
@@ -127,8 +188,6 @@ class MasterCore {
   void invalidate(Member&, rpc::Version);
   void sendInvalidations(Member&);
   void removeKey(KeyEntry&, Member* origin, OperationId request, Time now);
-  void end(Member&, MemberState to, Time now);
-  void endWindow(Time now);
 
   void reply(Member&, rpc::Reply);
   void replyCode(Member&, OperationId, Code, std::string detail = {});
@@ -139,14 +198,26 @@ class MasterCore {
   Settings settings_;
   Outbox& outbox_;
   std::map<std::string, std::shared_ptr<Member>> members_;  // by node; fenced ones until they are replaced
-  std::set<Incarnation> fenced_;
+  Durable durable_;
+  std::set<Incarnation> ended_;  // lives that ended in this term: none comes again
+  // What waits for a version to be durable: that a member is fenced, or an answer to it.
+  struct Settling {
+    uint64_t version;
+    std::shared_ptr<Member> member;
+    std::optional<rpc::Reply> answer;
+  };
+  std::vector<Settling> settling_;
   KeyTable table_;
-  std::set<KeyEntry*> changing_;  // entries with a change
+  std::set<KeyEntry*, ByName> changing_;  // entries with a change
   KeyLeases leases_;
   std::deque<CountJob> counts_;
+  std::deque<std::shared_ptr<Member>> forgets_;  // whose replicas are taken out of the routes, a slice at a time
+  size_t ssds_ = 0;                              // joined members with an SSD
+  uint64_t rotate_ = 0;                          // over sources that are as good as each other
   std::vector<Deferred> windowed_;  // requests that wait for the end of the recovery window
   bool recovering_;
-  std::set<std::string> expected_;
+  uint64_t closing_ = 0;            // the window ends when this version is durable; 0: it does not end yet
+  std::set<std::string> expected_;  // nodes with values of the last term that have not joined
   Time windowEnd_;
   uint64_t sequence_ = 0;
   uint64_t orders_ = 0;

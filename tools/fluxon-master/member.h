@@ -1,8 +1,13 @@
 // Member: one incarnation of one owner, as its master sees it: its space, the puts that it has begun, the answers that it may
 // ask for again, and the orders that it has not carried out yet.
 //
-// Life:   joined ──(lease ran out, or a new incarnation registered)──► fenced        joined ──(leave)──► left
-// A connection may come and go while a member is joined; orders and answers wait for it.
+// Life:   reporting ──(its inventory is complete, or it has none)──► joined
+//         reporting, joined ──(lease ran out, a new incarnation registered, stopped keeping its values)──► fenced
+//         reporting, joined ──(left for good)──► left
+//   reporting  takes part in invalidations; nothing else is asked of it, it serves nothing
+//   fenced     it serves nothing; once the fence is durable nobody waits for it. Its replicas stay dormant for its next life, until
+//              `forgetAt`
+// A connection may come and go while a member lives; orders and answers wait for it.
 // One thread.
 #pragma once
 
@@ -20,7 +25,7 @@
 
 namespace fluxon::master {
 
-enum class MemberState : uint8_t { joined, left, fenced };
+enum class MemberState : uint8_t { reporting, joined, left, fenced };
 
 // Answers by request id, within a window that the owner moves on: each id is done once, a repetition gets the same reply.
 // Ids come without gaps, so the answers are a queue whose front is the lowest unanswered id.
@@ -45,7 +50,9 @@ class AnswerLog {
   uint64_t lowest_ = 1;
 };
 
-struct WaitingPut {
+// A put or get without space.
+struct Waiting {
+  Member* member;  // who asked
   rpc::Request request;
   Time deadline;
 };
@@ -63,13 +70,27 @@ class Member {
   rpc::Registration registration_;
 
  public:
-  MemberState state = MemberState::joined;
+  MemberState state = MemberState::reporting;
+  bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
+  bool fenceDurable = false;
+  Time forgetAt = Time::never();
+  std::shared_ptr<Member> before;  // reporting: the life whose replicas its inventory may revive
+  bool inWindow = false;           // reporting: its inventory is that of an earlier term
+  Time joinedAt{0};                // when it was heard to have joined; 0: not yet
+  bool draining = false;
+  bool leaving = false;            // has been told to leave
+  uint64_t evictTo = UINT64_MAX;   // victims go until no more than this is in use
+  uint64_t copyWanted = 0;         // bytes that a copy to here did not find
+  bool wantsSpace() const { return !waiting.empty() || evictTo != UINT64_MAX || copyWanted > 0; }
+  std::vector<uint64_t> toMove;    // draining: extents not looked at yet
+  Time retryMove{0};
   bool connected = true;
   Time leaseEnd;  // counted from the last answer, with margin: after it the owner certainly serves nothing
   MemberSpace space;
   AnswerLog answers;
   std::unordered_map<OperationId, Put> puts;
-  std::deque<WaitingPut> waiting;  // puts without space, in order
+  std::map<TransferId, Transfer> transfers;  // into this member
+  std::deque<Waiting> waiting;  // for space here, in order
   std::map<OperationId, rpc::MasterMessage> orders;  // sent, not answered
   std::vector<rpc::Version> invalidations;           // to be sent when the batch in flight has been answered
   bool invalidating = false;
@@ -77,5 +98,21 @@ class Member {
   Time retryVictims{0};  // victims were busy: none are asked again before this
   Duration busyBackOff{0};
 };
+
+inline bool ByName::operator()(const Member* a, const Member* b) const {
+  return a->node() != b->node() ? a->node() < b->node() : a->incarnation() < b->incarnation();
+}
+inline bool ByName::operator()(const KeyEntry* a, const KeyEntry* b) const { return a->key < b->key; }
+
+// The owner counts its lease from before it sent, we from when we answered; 1 % and 50 ms cover clocks of different pace.
+inline Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + milliseconds(50); }
+
+// Some joined member has a replica.
+inline bool readable(const KeyEntry& entry) {
+  for (const Replica& replica : entry.replicas) {
+    if (replica.member->state == MemberState::joined) return true;
+  }
+  return false;
+}
 
 }  // namespace fluxon::master

@@ -7,10 +7,10 @@
 
 namespace fluxon::master {
 
-bool MemberSpace::adopt(Extent extent) {
+bool MemberSpace::adopt(Extent extent, Use use) {
   if (!allocator_.adopt(extent)) return false;
-  records_.emplace(extent.offset, Record{extent, Use::unrouted, nullptr, false});
-  bytes_[static_cast<size_t>(Use::unrouted)] += extent.length;
+  records_.emplace(extent.offset, Record{extent, use, nullptr, false});
+  bytes_[static_cast<size_t>(use)] += extent.length;
   return true;
 }
 
@@ -55,14 +55,6 @@ void MemberSpace::route(uint64_t offset, KeyEntry* key, uint64_t keyHash, bool l
   }
 }
 
-void MemberSpace::unlease(uint64_t offset, uint64_t keyHash) {
-  Record* record = find(offset);
-  FLUXON_CHECK(record && record->use == Use::routed && record->leased, "unlease of an extent without a lease");
-  record->leased = false;
-  leasedBytes_ -= record->extent.length;
-  policy_.insert(offset, keyHash, record->extent.length);
-}
-
 void MemberSpace::unroute(uint64_t offset) {
   Record* record = find(offset);
   FLUXON_CHECK(record && record->use != Use::unrouted, "unroute of an extent that is not in use");
@@ -85,6 +77,13 @@ void MemberSpace::free(uint64_t offset) {
   bytes_[static_cast<size_t>(Use::unrouted)] -= record.extent.length;
   allocator_.free(record.extent);
   records_.erase(it);
+}
+
+std::optional<MemberSpace::Record> MemberSpace::takeRecord() {
+  if (records_.empty()) return std::nullopt;
+  const Record record = records_.begin()->second;
+  free(record.extent.offset);
+  return record;
 }
 
 std::vector<uint64_t> MemberSpace::takeVictims(uint64_t wantedBytes, uint64_t wantedExtents, size_t limit) {

@@ -15,6 +15,7 @@
 //
 // Invariants
 //   1. An extent becomes free only by its owner's word: `release`, `ok` of a reclaim, or a new registration. No clock frees.
+//      (An owner that is fenced has no free extents; its next life says what is in use.)
 //   2. The policy knows exactly the routed extents without a key lease; those being reclaimed are its candidates.
 //   3. The bytes by use add up to what the allocator counts as used.
 // One thread. No clock: times are handed in.
@@ -51,20 +52,20 @@ class MemberSpace {
   // At most `maxExtents` are in use at once: the owner's directory has places for that many.
   MemberSpace(uint64_t segmentBytes, uint64_t maxExtents) : allocator_(segmentBytes), policy_(segmentBytes), maxExtents_(maxExtents) {}
 
-  // False, and no change, if the extent overlaps another or is not one.
-  bool adopt(Extent extent);
+  // Marks an extent that its owner reports as used. False, and no change, if it overlaps another or is not one.
+  bool adopt(Extent extent, Use use);
 
   std::optional<Extent> allocate(uint64_t payloadBytes, Use use);
   Record* find(uint64_t offset);
   // inFlight, reserved → routed. A leased one is no victim.
   void route(uint64_t offset, KeyEntry* key, uint64_t keyHash, bool leased);
-  // A lease of a routed extent ends without its key: it may be a victim from now on.
-  void unlease(uint64_t offset, uint64_t keyHash);
   // routed, reclaiming, inFlight → unrouted.
   void unroute(uint64_t offset);
   void use(uint64_t offset, Use to);  // reserved ↔ inFlight
-  // Any → free, by the owner's word.
+  // Any → free, by the owner's word, or of an extent that its owner has not heard of yet.
   void free(uint64_t offset);
+  // Any → free: some extent of an owner that has ended, nothing if there is none left.
+  std::optional<Record> takeRecord();
 
   void touch(uint64_t offset) { policy_.touch(offset); }
 

@@ -31,11 +31,12 @@ class Service::SessionServer final : public schema::Session::Server {
     return kj::READY_NOW;
   }
 
-  kj::Promise<void> leave(LeaveContext) override {
-    log::info("node " + member_->node() + " leaves");
-    service_.core_.leave(*member_, bootTime());
+  kj::Promise<void> leave(LeaveContext context) override {
+    const bool keeps = context.getParams().getKeeps();
+    log::info("node " + member_->node() + (keeps ? " stops" : " leaves"));
+    service_.core_.leave(*member_, keeps ? MasterCore::Content::kept : MasterCore::Content::gone, bootTime());
     service_.run();
-    return service_.persist();
+    return service_.written();
   }
 
  private:
@@ -54,19 +55,23 @@ class Service::OperatorServer final : public schema::Operator::Server {
     unsigned i = 0;
     for (const auto& [node, member] : members) {
       auto out = list[i++];
-      const char* state = member->state == MemberState::joined ? (member->connected ? "joined" : "silent")
-                          : member->state == MemberState::left ? "left"
-                                                               : "fenced";
+      const char* state = member->state == MemberState::left     ? "left"
+                          : member->state == MemberState::fenced    ? "fenced"
+                          : !member->connected                      ? "silent"
+                          : member->state == MemberState::reporting ? "reporting"
+                          : member->draining                        ? "draining"
+                                                                    : "joined";
       out.setNode(node);
       out.setState(state);
       out.setIncarnation(member->incarnation().value);
       out.setPid(member->registration().pid);
       out.setHttp(member->registration().http);
-      out.setLeaseLeftMs(member->state == MemberState::joined ? (member->leaseEnd - bootTime()).ms() : 0);
+      out.setLeaseLeftMs(member->lives() ? (member->leaseEnd - bootTime()).ms() : 0);
       const MemberSpace& space = member->space;
-      const bool lives = member->state == MemberState::joined;
       out.setSegmentBytes(space.capacity());
-      if (!lives) continue;
+      out.setLink(member->registration().link);
+      out.setLabel(member->registration().label);
+      if (!member->lives()) continue;
       out.setFreeBytes(space.freeBytes());
       out.setLargestFree(space.largestFree());
       out.setRoutedBytes(space.bytes(Use::routed) + space.bytes(Use::reclaiming) - space.leasedBytes());
@@ -86,7 +91,10 @@ class Service::OperatorServer final : public schema::Operator::Server {
     const uint32_t limit = params.getLimit() == 0 ? kLargestPage : std::min(params.getLimit(), kLargestPage);
     std::vector<const KeyEntry*> page;
     service_.core_.table().list(rpc::toString(params.getPrefix()), rpc::toString(params.getAfter()), limit + 1,
-                                [&](const KeyEntry& entry) { page.push_back(&entry); });
+                                [&](const KeyEntry& entry) {
+                                  page.push_back(&entry);
+                                  return true;
+                                });
     const bool more = page.size() > limit;
     if (more) page.pop_back();
     auto list = context.getResults().initRoutes(static_cast<unsigned>(page.size()));
@@ -101,6 +109,28 @@ class Service::OperatorServer final : public schema::Operator::Server {
       for (unsigned r = 0; r < entry.replicas.size(); ++r) nodes.set(r, entry.replicas[r].member->node());
     }
     context.getResults().setMore(more);
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> drain(DrainContext context) override {
+    const std::string node = rpc::toString(context.getParams().getNode());
+    const Error error = service_.core_.drain(node, bootTime());
+    log::info("drain of node " + node + ": " + (error.ok() ? "begun" : error.message()));
+    context.getResults().setCode(static_cast<uint16_t>(error.code));
+    context.getResults().setDetail(rpc::textOf(error.detail));
+    service_.run();
+    return service_.written();
+  }
+
+  kj::Promise<void> evict(EvictContext context) override {
+    const auto params = context.getParams();
+    const std::string node = rpc::toString(params.getNode());
+    const Error error = params.getPercent() > 100 ? Error{Code::invalidArgument, "percent"}
+                                                  : service_.core_.evictTo(node, params.getPercent(), bootTime());
+    log::info("evict to " + std::to_string(params.getPercent()) + " %: " + (error.ok() ? "begun" : error.message()));
+    context.getResults().setCode(static_cast<uint16_t>(error.code));
+    context.getResults().setDetail(rpc::textOf(error.detail));
+    service_.run();
     return kj::READY_NOW;
   }
 
@@ -156,8 +186,9 @@ class Service::MasterServer final : public schema::Master::Server {
     service_.connected(member, context.getParams().getOwner());
     context.getResults().setSession(kj::heap<SessionServer>(service_, member, service_.connection_.at(member.get())));
     service_.run();
+    context.getResults().setInventory(result.inventory);
     // The member is durable before it hears that it may serve.
-    return service_.persist();
+    return service_.written();
   }
 
   kj::Promise<void> operator_(OperatorContext context) override {
@@ -180,7 +211,7 @@ Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings se
             bootTime() + milliseconds(static_cast<int64_t>(durable_.leaseMs)) +
                 milliseconds(static_cast<int64_t>(durable_.leaseMs / 100 + 50)),
             *this),
-      persisting_(kj::Promise<void>(kj::READY_NOW).fork()),
+      writing_(kj::Promise<void>(kj::READY_NOW).fork()),
       tasks_(*this) {
   run();
 }
@@ -237,6 +268,7 @@ void Service::flush() {
 
 // After anything that may have changed the core: sends what it said, does a slice of long work, and arms the next wake-up.
 void Service::run() {
+  write();
   flush();
   kj::Promise<void> wake = core_.hasWork() ? kj::evalLater([] {}) : daemon_.at(core_.nextWake());
   auto paf = kj::newPromiseAndFulfiller<void>();
@@ -263,23 +295,38 @@ void Service::woken() {
   run();
 }
 
-// Writes the durable state if the members have changed; resolves when what holds now is on disk.
-kj::Promise<void> Service::persist() {
-  if (core_.durableMembers() != durable_.members) {
-    durable_.members = core_.durableMembers();
-    // Leases of earlier terms are over once the window has closed.
-    if (!core_.recovering()) durable_.leaseMs = static_cast<uint64_t>(core_.settings().lease.ms());
-    auto result = kj::heap<Error>();
-    Error& error = *result;
-    persisting_ = persisting_.addBranch().then([this, &error, state = durable_]() mutable {
-      return daemon_.uv().work([this, &error, state = std::move(state)] { error = storeState(statePath_, state); });
-    }).then([this, &error] {
-      stateError_ = error.ok() ? "" : error.message();
-      if (!error.ok()) log::error(stateError_);
-      KJ_REQUIRE(error.ok(), "the member could not be made durable");
-    }).attach(kj::mv(result)).fork();
-  }
-  return persisting_.addBranch();
+// Hands the durable state to the disk if it has changed. Writes queue behind each other; what waits for one goes on when it is over.
+void Service::write() {
+  if (!std::exchange(writeWanted_, false)) return;
+  const Durable& durable = core_.durable();
+  durable_.members = durable.members;
+  // Leases of earlier terms are over once the window has closed.
+  if (!core_.recovering()) durable_.leaseMs = static_cast<uint64_t>(core_.settings().lease.ms());
+  auto result = std::make_shared<Error>();
+  writing_ = writing_.addBranch().then([this, result, state = durable_]() mutable {
+    return daemon_.uv().work([this, result, state = std::move(state)] { *result = storeState(statePath_, state); });
+  }).then([this, result, version = durable.version]() -> kj::Promise<void> {
+    stateError_ = result->ok() ? "" : result->message();
+    if (result->ok()) {
+      core_.persisted(version, bootTime());
+      run();
+      return kj::READY_NOW;
+    }
+    // Nothing that relies on it is said before it is on disk: one more try, until it is.
+    log::error(stateError_);
+    writeWanted_ = true;
+    return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this] { run(); });
+  }).fork();
+  tasks_.add(writing_.addBranch());
+}
+
+// Resolves when what is durable() now is on disk.
+kj::Promise<void> Service::written() {
+  write();
+  return writing_.addBranch().then([this]() -> kj::Promise<void> {
+    if (stateError_.empty()) return kj::READY_NOW;
+    return KJ_EXCEPTION(FAILED, "the member could not be made durable");
+  });
 }
 
 void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: ") + error.getDescription().cStr()); }
@@ -287,7 +334,7 @@ void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: 
 std::string Service::health(bool& healthy) const {
   uint64_t joined = 0, silent = 0;
   for (const auto& [node, member] : core_.members()) {
-    if (member->state == MemberState::joined) ++(member->connected ? joined : silent);
+    if (member->lives()) ++(member->connected ? joined : silent);
   }
   healthy = stateError_.empty();
   return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"cluster\":" +
@@ -302,6 +349,8 @@ std::string Service::metrics() const {
   page.gauge("fluxon_master_term", "Term of this master.", static_cast<double>(core_.identity().term.value));
   page.gauge("fluxon_master_recovering", "1 while the recovery window of the term is open.", core_.recovering());
   page.gauge("fluxon_master_keys", "Keys with a route.", static_cast<double>(core_.keys()));
+  page.gauge("fluxon_master_transfers_inflight", "Copies of values on their way from owner to owner.",
+             static_cast<double>(core_.transfers()));
   page.gauge("fluxon_master_puts_inflight", "Puts that have begun and not ended.", static_cast<double>(core_.inFlightPuts()));
   const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
   counter("fluxon_master_puts_started_total", "Puts begun.", c.putsStarted);
@@ -316,11 +365,17 @@ std::string Service::metrics() const {
   counter("fluxon_master_evictions_total", "Replicas evicted.", c.evictions);
   counter("fluxon_master_evictions_busy_total", "Victims that were being read and stayed.", c.evictionsBusy);
   counter("fluxon_master_invalidations_total", "Replicas of other owners invalidated by an overwrite or delete.", c.invalidations);
+  counter("fluxon_master_fetches_total", "Gets whose value was on another host.", c.fetches);
+  counter("fluxon_master_replicas_made_total", "Copies that became replicas.", c.replicasMade);
+  counter("fluxon_master_transfers_failed_total", "Copies that failed.", c.transfersFailed);
+  counter("fluxon_master_puts_elsewhere_total", "Puts whose value went to another owner than the one that was asked.", c.placedElsewhere);
+  counter("fluxon_master_inventory_taken_total", "Values of an owner's last life that are served again.", c.revived);
+  counter("fluxon_master_inventory_refused_total", "Values of an owner's last life that had to go.", c.inventoryRefused);
   counter("fluxon_master_owners_fenced_total", "Incarnations of owners fenced.", c.fenced);
   counter("fluxon_master_key_leases_expired_total", "Key leases whose time ran out.", c.leasesExpired);
   counter("fluxon_master_connections_refused_total", "Connections refused before they could ask anything.", refusals_.count());
   for (const auto& [node, member] : core_.members()) {
-    if (member->state != MemberState::joined) continue;
+    if (!member->lives()) continue;
     const rpc::MetricsPage::Labels label{{"node", node}};
     const MemberSpace& space = member->space;
     const auto bytes = [&](const char* name, const char* help, uint64_t value) {

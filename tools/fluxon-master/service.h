@@ -32,6 +32,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
 
   // Outbox
   void send(Member&, rpc::MasterMessage) override;
+  void persist() override { writeWanted_ = true; }
 
  private:
   class MasterServer;
@@ -48,7 +49,8 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   void flush();
   void run();
   void woken();
-  kj::Promise<void> persist();
+  kj::Promise<void> written();
+  void write();
   void connected(std::shared_ptr<Member>, schema::Owner::Client);
   void lost(Member&, uint64_t connection);
   void taskFailed(kj::Exception&&) override;
@@ -63,8 +65,9 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   std::map<Member*, std::vector<rpc::MasterMessage>> early_;  // for members that are about to get a channel
   uint64_t connections_ = 0;
   std::map<Member*, uint64_t> connection_;  // the newest connection of each member
+  bool writeWanted_ = false;  // durable() has changed since it was last handed to the disk
   MasterCore core_;
-  kj::ForkedPromise<void> persisting_;
+  kj::ForkedPromise<void> writing_;
   bool late_ = false;
   std::string stateError_;
   kj::Own<kj::PromiseFulfiller<void>> rescheduled_;

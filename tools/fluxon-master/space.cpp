@@ -13,31 +13,94 @@ constexpr size_t kReplicasToKeepAhead = 32;
 
 }  // namespace
 
-bool MasterCore::tryPutStart(Member& member, const rpc::Request& request, Time now) {
-  std::string detail;
-  if (const Code code = refusePut(member, request, detail, now); code != Code::ok) {
+// nullptr: answered. Else whose segment has no room now.
+Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request, Time now) {
+  const auto refuse = [&](Code code, std::string detail) -> Member* {
     ++counters_.putsRefused;
     replyCode(member, request.id, code, std::move(detail));
-    return true;
+    return nullptr;
+  };
+  std::string detail;
+  if (const Code code = refusePut(request, detail, now); code != Code::ok) return refuse(code, std::move(detail));
+  const uint64_t size = extentBytes(request.bytes);
+  Member* home = &member;
+  Member* asker = &member;
+  if (!request.after.empty()) {
+    // Only filled here: the request is that of another owner of the host.
+    const auto named = members_.find(request.after);
+    if (named == members_.end() || named->second->state != MemberState::joined ||
+        named->second->registration().hostId != member.registration().hostId)
+      return refuse(Code::invalidArgument, "node '" + request.after + "' is no owner of this host");
+    asker = named->second.get();
+  }
+  // While no owner has an SSD, one that has room for the value has it itself.
+  if (asker != &member || member.draining || size > member.space.capacity() || (ssds_ > 0 && !member.registration().ssd)) {
+    const std::vector<Member*> others = candidates(*asker, size, now);
+    if (others.empty()) {
+      return refuse(Code::tooLarge, std::to_string(request.bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity()));
+    }
+    home = others.front();
+  }
+  if (home != &member && asker == &member && !(request.flags & rpc::kPlacedHere) && home->registration().hostId == member.registration().hostId) {
+    // Its clients reach that one as well: they fill the value in its place.
+    ++counters_.placedElsewhere;
+    rpc::Reply answer;
+    answer.id = request.id;
+    answer.peer = {home->node(), home->registration().hostId, home->registration().link, home->incarnation()};
+    reply(member, std::move(answer));
+    return nullptr;
+  }
+  if (home != &member && size > member.space.capacity()) {
+    return refuse(Code::tooLarge, std::to_string(request.bytes) + " bytes, the segment that they pass through holds " +
+                                      std::to_string(member.space.capacity()));
   }
   const std::optional<Extent> extent = member.space.allocate(request.bytes, Use::inFlight);
-  if (!extent) return false;
+  if (!extent) return &member;
+  std::optional<Extent> there;
+  if (home != &member && !(there = home->space.allocate(request.bytes, Use::inFlight))) {
+    member.space.free(extent->offset);
+    return home;
+  }
   KeyEntry& entry = table_.at(request.key);
   entry.puts.emplace_back(&member, request.id);
+  Put& put = member.puts[request.id];
   const Time deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000)));
-  const Put put{request.id, &entry, nextPutId(), extent->offset, request.bytes, request.flags, request.lease, deadline, false};
-  member.puts.emplace(request.id, put);
+  put = {request.id, &entry, nextPutId(), extent->offset, request.bytes, request.flags, request.lease, deadline};
+  put.replicas = std::max<uint32_t>(request.replicas, 1);
   ++counters_.putsStarted;
   rpc::Reply answer;
   answer.id = request.id;
   answer.putId = put.putId;
   answer.offset = put.offset;
+  if (there) {
+    ++counters_.placedElsewhere;
+    put.home = home;
+    put.homeOffset = there->offset;
+    answer.peer = {home->node(), home->registration().hostId, home->registration().link, home->incarnation()};
+    answer.fetch = true;
+  }
   reply(member, std::move(answer));
-  return true;
+  return nullptr;
+}
+
+void MasterCore::waitForSpace(Member& at, Member& member, rpc::Request request, Time now) {
+  const Duration patience =
+      std::min(settings_.putWait, milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))));
+  at.waiting.push_back({&member, std::move(request), now + patience});
+  askVictims(at, now);
 }
 
 void MasterCore::serveWaiting(Member& member, Time now) {
-  while (!member.waiting.empty() && tryPutStart(member, member.waiting.front().request, now)) member.waiting.pop_front();
+  while (!member.waiting.empty()) {
+    Waiting next = std::move(member.waiting.front());
+    member.waiting.pop_front();
+    Member* const lacks = next.request.kind == rpc::RequestKind::putStart ? lacksSpaceForPut(*next.member, next.request, now)
+                                                                          : lacksSpaceForGet(*next.member, next.request, Turn::first);
+    if (!lacks) continue;
+    if (lacks == &member) return member.waiting.push_front(std::move(next));
+    lacks->waiting.push_back(std::move(next));
+    askVictims(*lacks, now);
+  }
 }
 
 // All victims were being read, or there was none: asking again at once would ask the same ones.
@@ -49,9 +112,12 @@ void MasterCore::backOff(Member& member, Time now) {
 void MasterCore::askVictims(Member& member, Time now) {
   if (now < member.retryVictims) return;
   MemberSpace& space = member.space;
-  if (member.waiting.empty() && space.replicas() < kReplicasToKeepAhead) return;
-  uint64_t wanted = space.reserveAhead();
-  for (const WaitingPut& put : member.waiting) wanted += extentBytes(put.request.bytes);
+  if (member.evictTo != UINT64_MAX && space.capacity() - space.freeBytes() <= member.evictTo) member.evictTo = UINT64_MAX;
+  if (member.copyWanted > 0 && space.largestFree() >= member.copyWanted) member.copyWanted = 0;
+  if (!member.wantsSpace() && space.replicas() < kReplicasToKeepAhead) return;
+  uint64_t wanted = space.reserveAhead() + member.copyWanted;
+  for (const Waiting& waiting : member.waiting) wanted += extentBytes(waiting.request.bytes);
+  if (member.evictTo != UINT64_MAX) wanted = std::max(wanted, space.capacity() - member.evictTo);
   wanted = std::min(wanted, space.capacity());
   // Enough free, but in pieces: more has to go until the first one fits.
   if (!member.waiting.empty() && space.bytes(Use::reclaiming) == 0 && space.freeBytes() >= wanted) {
@@ -60,7 +126,9 @@ void MasterCore::askVictims(Member& member, Time now) {
   const uint64_t extentsAhead = std::min<uint64_t>(space.maxExtents() / 50, 256);
   const std::vector<uint64_t> victims = space.takeVictims(wanted, member.waiting.size() + extentsAhead, kVictimsAtOnce);
   if (victims.empty()) {
-    if (!member.waiting.empty()) backOff(member, now);
+    // What may go has gone.
+    if (space.bytes(Use::reclaiming) == 0) member.evictTo = UINT64_MAX, member.copyWanted = 0;
+    if (member.wantsSpace()) backOff(member, now);
     return;
   }
   std::vector<rpc::Version> items;
@@ -116,6 +184,18 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
   }
   serveWaiting(member, now);
   askVictims(member, now);
+}
+
+Error MasterCore::evictTo(const std::string& node, uint64_t percent, Time now) {
+  bool any = false;
+  for (const auto& [name, member] : members_) {
+    if (member->state != MemberState::joined || (!node.empty() && name != node)) continue;
+    any = true;
+    member->evictTo = member->space.capacity() / 100 * percent;
+    member->retryVictims = Time{0};
+    askVictims(*member, now);
+  }
+  return any ? Error{} : Error{Code::unavailable, node.empty() ? "no node has joined" : "no node '" + node + "' has joined"};
 }
 
 }  // namespace fluxon::master

@@ -29,12 +29,22 @@ bool number(const std::string& text, uint64_t& to) {
   return true;
 }
 
+// "node 00f3..."
+bool memberLine(const std::string& value, std::string& node, uint64_t& life) {
+  const size_t space = value.find(' ');
+  node = value.substr(0, space);
+  const std::string hex = space == std::string::npos ? "" : value.substr(space + 1);
+  if (!validName(node) || hex.size() != 16 || hex.find_first_not_of("0123456789abcdef") != std::string::npos) return false;
+  life = std::stoull(hex, nullptr, 16);
+  return true;
+}
+
 }  // namespace
 
 std::string formatState(const DurableState& state) {
   std::string text = "fluxon-state 1\ncluster " + state.cluster + "\ncluster-id " + state.clusterId + "\nterm " +
                      std::to_string(state.term.value) + "\nlease-ms " + std::to_string(state.leaseMs) + "\n";
-  for (const std::string& member : state.members) text += "member " + member + "\n";
+  for (const auto& [node, life] : state.members) text += "member " + node + " " + toString(life) + "\n";
   return text + "crc " + crcOf(text) + "\n";
 }
 
@@ -49,6 +59,7 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
   DurableState state;
   bool hasTerm = false, hasLease = false;
   std::string line;
+  uint64_t life = 0;
   if (!std::getline(lines, line) || line != "fluxon-state 1") return damaged("unknown format");
   while (std::getline(lines, line)) {
     const size_t space = line.find(' ');
@@ -61,8 +72,8 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
       hasTerm = true;
     } else if (key == "lease-ms" && number(value, state.leaseMs)) {
       hasLease = true;
-    } else if (key == "member" && validName(value)) {
-      state.members.insert(value);
+    } else if (std::string node; key == "member" && memberLine(value, node, life)) {
+      state.members[node] = Incarnation(life);
     } else {
       return damaged("line '" + line + "'");
     }

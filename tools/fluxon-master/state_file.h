@@ -1,5 +1,5 @@
-// StateFile: what a master must remember over its death: the cluster's id, its term, the longest serving lease it has given and
-// the members that may hold one. One small file, replaced whole: written beside it, fsynced, renamed, folder fsynced. It is
+// StateFile: what a master must remember over its death: the cluster's id, its term, the longest serving lease it has given,
+// and the members with the life of each whose values the next term may take. One small file, replaced whole: written beside it, fsynced, renamed, folder fsynced. It is
 // locked through `lock` beside it, which is never replaced. Everything else is rebuilt from the owners. Page: fluxon-state(5).
 //
 //   fluxon-state 1
@@ -7,11 +7,11 @@
 //   cluster-id HEX
 //   term N
 //   lease-ms N
-//   member NAME            (any number)
+//   member NAME INCARNATION  (any number; the life whose values the next term takes, 0: none)
 //   crc HEX                (crc32c of all lines before)
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 
 #include "base/ids.h"
@@ -24,7 +24,7 @@ struct DurableState {
   std::string clusterId;
   Term term;
   uint64_t leaseMs = 0;
-  std::set<std::string> members;
+  std::map<std::string, Incarnation> members;
 };
 
 // Not there: a fresh state of term 0. Damaged, or of another cluster: an error that says what to do.

@@ -1,5 +1,6 @@
 #include "clients.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <kj/debug.h>
 #include <linux/futex.h>
@@ -45,11 +46,11 @@ bool sendMessage(int socket, const shm::AttachReply& reply, const int* descripto
   return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof reply);
 }
 
-// What a client that has given up waiting still wants done: it has parted with a grant or a hold. A commit that nobody waits for any
+// What a client that has given up waiting still wants done: it has parted with a grant. A commit that nobody waits for any
 // more gives its grant back.
 bool afterwards(shm::CommandKind& kind) {
   if (kind == shm::CommandKind::commit) kind = shm::CommandKind::abort;
-  return kind == shm::CommandKind::abort || kind == shm::CommandKind::release;
+  return kind == shm::CommandKind::abort;
 }
 
 shm::AttachReply makeReply(Code code, ClientId client, const std::string& detail) {
@@ -81,6 +82,45 @@ Clients::Clients(rpc::Daemon& daemon, NodeFiles& files, uint64_t maxClients, Eve
       events_(std::move(events)),
       tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {}
 Clients::~Clients() = default;
+
+std::set<uint64_t> Clients::adopt() {
+  std::set<uint64_t> living;
+  DIR* dir = ::opendir(files_.paths().nodeDir(files_.node()).c_str());
+  if (!dir) return living;
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(dir)) {
+    if (std::string(entry->d_name).starts_with("client-")) names.emplace_back(entry->d_name);
+  }
+  ::closedir(dir);
+  for (const std::string& name : names) {
+    const std::string path = files_.file(name);
+    Result<shm::Descriptor> file = shm::openFile(path, shm::Access::readWrite);
+    Result<shm::MappedFile> map = file ? shm::MappedFile::map(file->get(), shm::Access::readWrite, path) : file.error();
+    const uint64_t id = std::strtoull(name.c_str() + 7, nullptr, 10);
+    const auto* shared = map ? reinterpret_cast<const shm::ClientFile*>(map->data()) : nullptr;
+    const bool good = shared && map->bytes() == sizeof(shm::ClientFile) &&
+                      !shm::refuse(shared->header.file, shm::kClientMagic, map->bytes()) && id != 0 && shared->header.clientId == id;
+    if (!good) {
+      log::warn(path + " is no client's file, and is removed");
+      ::unlink(path.c_str());
+      continue;
+    }
+    nextId_ = std::max(nextId_, id + 1);
+    if (::flock(file->get(), LOCK_EX | LOCK_NB) == 0) {
+      dead_.add(*shared);
+      ::unlink(path.c_str());
+      continue;
+    }
+    Client& client = clients_[ClientId(id)];
+    client.id = ClientId(id);
+    for (uint32_t s = 0; s < shm::kTouchShards; ++s) client.touchesSeen[s] = shared->touches[s].head.load(std::memory_order_relaxed);
+    client.map = std::make_shared<shm::MappedFile>(std::move(map).value());
+    client.file = std::move(file).value();
+    living.insert(id);
+  }
+  if (!living.empty()) log::info(std::to_string(living.size()) + " clients of the last life still hold values");
+  return living;
+}
 
 Error Clients::listen() {
   bell_ = shm::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -197,6 +237,7 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
   client.map = std::make_shared<shm::MappedFile>(std::move(map).value());
   client.file = std::move(file).value();
   client.socket = std::move(socket);
+  client.attached = true;
   using Observer = kj::UnixEventPort::FdObserver;
   client.observer = kj::heap<Observer>(daemon_.io().unixEventPort, client.socket.get(), Observer::OBSERVE_READ);
   log::debug("client " + std::to_string(id.value) + " attaches, pid " + std::to_string(peer.pid));
@@ -282,7 +323,9 @@ kj::Promise<void> Clients::bell() {
 bool Clients::drain(size_t limit) {
   size_t left = limit;
   bool more = false;
-  for (auto& [id, client] : clients_) more |= drainOne(client, left);
+  for (auto& [id, client] : clients_) {
+    if (client.attached) more |= drainOne(client, left);
+  }
   if (left != limit) events_.slice();
   return more;
 }
@@ -337,6 +380,30 @@ bool Clients::drainOne(Client& client, size_t& left) {
   return head != tail;
 }
 
+// A free word of the client names the slot from now on; 0: it has none.
+uint32_t Clients::hold(Client& client, uint64_t slotRef) {
+  shm::HeldTable& held = client.shared().held;
+  for (uint32_t n = 0; n < shm::kHeldWords; ++n) {
+    const uint32_t index = (client.nextHeld + n) % shm::kHeldWords;
+    if (held.words[index].load(std::memory_order_acquire) != 0) continue;
+    client.nextHeld = index + 1;
+    if (held.highWater.load(std::memory_order_relaxed) <= index) held.highWater.store(index + 1, std::memory_order_seq_cst);
+    held.words[index].store(slotRef, std::memory_order_seq_cst);
+    return index + 1;
+  }
+  return 0;
+}
+
+size_t Clients::held() const {
+  size_t count = 0;
+  for (const auto& [id, client] : clients_) {
+    const shm::HeldTable& held = client.shared().held;
+    const uint32_t high = std::min(held.highWater.load(std::memory_order_relaxed), shm::kHeldWords);
+    for (uint32_t i = 0; i < high; ++i) count += held.words[i].load(std::memory_order_relaxed) != 0;
+  }
+  return count;
+}
+
 bool Clients::answer(Caller caller, const Answer& from) {
   const auto found = clients_.find(caller.client);
   if (found == clients_.end()) return false;
@@ -344,7 +411,11 @@ bool Clients::answer(Caller caller, const Answer& from) {
   client.running[caller.slot] = false;
   shm::CommandSlot& slot = client.shared().commands[caller.slot];
   shm::CommandAnswer& to = slot.answer;
-  to.code = static_cast<uint32_t>(from.code);
+  const uint32_t held = from.hold ? hold(client, from.slotRef) : 0;
+  const bool full = from.hold && held == 0;
+  to.code = static_cast<uint32_t>(full ? Code::tooMany : from.code);
+  to.held = held;
+  to.fetched = from.fetched;
   to.payloadUsed = static_cast<uint32_t>(std::min<size_t>(from.payload.size(), shm::kPayloadBytes));
   std::memcpy(client.shared().payloads[caller.slot], from.payload.data(), to.payloadUsed);
   to.slotRef = from.slotRef;
@@ -356,6 +427,7 @@ bool Clients::answer(Caller caller, const Answer& from) {
   std::memcpy(to.node, from.node.data(), std::min(from.node.size(), sizeof to.node - 1));
   uint32_t expected = static_cast<uint32_t>(shm::CommandState::submitted);
   if (!slot.state.compare_exchange_strong(expected, static_cast<uint32_t>(shm::CommandState::completed), std::memory_order_seq_cst)) {
+    if (held != 0) client.shared().held.words[held - 1].store(0, std::memory_order_release);
     slot.state.store(static_cast<uint32_t>(shm::CommandState::free), std::memory_order_release);
     return false;
   }

@@ -1,6 +1,6 @@
 // Clients: the owner's side of client files: attaching, command rings, ends.
 //
-// Life of a client:   attached ──(its flock is free)──► gone: grants aborted, holds and hazards over, file removed
+// Life of a client:   attached, adopted ──(its flock is free)──► gone: grants aborted, holds and hazards over, file removed
 //   The flock lies on an open file description that only the client has: this process opened the file a second time, locked
 //   that description, handed it over and closed its copy. The client maps it and closes it; the mapping keeps it. So the lock is
 //   free exactly when no process maps the file any more (forked children that keep the mapping count). The end of the socket
@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   Clients(rpc::Daemon&, NodeFiles&, uint64_t maxClients, Events);
   ~Clients();
 
+  // Clients of the last life that still map their files: what they hold is counted by every scan until they let go. They cannot ask for
+  // anything; those that want to attach again. The ids of those that live.
+  std::set<uint64_t> adopt();
   // Binds the socket and begins to accept.
   Error listen();
   void stop();
@@ -61,6 +65,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   std::vector<uint32_t> takeTouches();
   ClientTotals totals() const;
   size_t count() const { return clients_.size(); }
+  size_t held() const;  // held words in use
   uint64_t refused() const { return refused_; }
 
  private:
@@ -72,6 +77,8 @@ class Clients final : private kj::TaskSet::ErrorHandler {
     kj::Own<kj::UnixEventPort::FdObserver> observer;
     bool running[shm::kCommandSlots] = {};
     uint64_t touchesSeen[shm::kTouchShards] = {};
+    uint32_t nextHeld = 0;
+    bool attached = false;  // in this life: its ring is read
     shm::ClientFile& shared() const { return *reinterpret_cast<shm::ClientFile*>(map->data()); }
   };
 
@@ -85,6 +92,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   void lookAt(ClientId);
   bool drain(size_t limit);
   bool drainOne(Client&, size_t& left);
+  uint32_t hold(Client&, uint64_t slotRef);
   void taskFailed(kj::Exception&&) override;
 
   rpc::Daemon& daemon_;

@@ -21,7 +21,6 @@ void OwnerCore::command(Caller caller, Command command, Time now) {
     case Kind::putInline: putInline(caller, std::move(command), now); break;
     case Kind::commit: commit(caller, command, now); break;
     case Kind::abort: abort(caller, command, now); break;
-    case Kind::release: release(caller, command, now); break;
     case Kind::exists:
       if (serving(now) && directory_.committed(command.key, keyHash(command.key))) {
         answerLocal(caller, command);
@@ -73,7 +72,7 @@ bool OwnerCore::answerCode(Caller caller, Code code, std::string detail) {
 }
 
 void OwnerCore::forward(Caller caller, const Command& command, rpc::Request request, Time now) {
-  if (!serving(now)) {
+  if (!serving(now) || !listening_ || reporting_) {
     answerCode(caller, Code::unavailable, "no serving lease: the master does not answer");
     return;
   }
@@ -91,9 +90,8 @@ bool OwnerCore::answerLocal(Caller caller, const Command& command) {
   answer.putId = directory_.putId(*slot);
   answer.offset = directory_.offset(*slot);
   answer.valueBytes = directory_.payloadBytes(*slot);
-  const std::pair hold(answer.slotRef, caller.client);
-  if (command.flags & shm::kHold) ++holds_[hold];
-  if (!host_.answer(caller, std::move(answer)) && (command.flags & shm::kHold) && --holds_[hold] == 0) holds_.erase(hold);
+  answer.hold = (command.flags & shm::kHold) != 0;
+  host_.answer(caller, std::move(answer));
   return true;
 }
 
@@ -118,20 +116,43 @@ void OwnerCore::get(Caller caller, Command command, Time now) {
   } else if (command.flags & shm::kLocalOnly) {
     ++counters_.ringMisses;
     answerCode(caller, Code::miss);
+  } else if (!listening_ || reporting_) {
+    answerCode(caller, Code::unavailable, "this owner joins again");
   } else {
-    open(command.key);
-    rpc::Request request;
-    request.kind = rpc::RequestKind::getStart;
-    request.key = command.key;
-    request.timeLeftMs = timeLeftMs(command.deadline, now);
-    this->request(std::move(request), caller, command.kind).asked = std::move(command);
+    askRoute(caller, std::move(command), now);
   }
+}
+
+// One get of a key asks; the others wait for its flight, or ask by themselves when there is none.
+void OwnerCore::askRoute(Caller caller, Command command, Time now) {
+  const std::string key = command.key;
+  Control& control = controls_[key];
+  const auto flight = flights_.find(control.flight);
+  if (flight != flights_.end() && flight->second.putId >= control.bound) {
+    ++counters_.joinedFlights;
+    control.waiting.push_back({caller, std::move(command), flight->first});
+    return;
+  }
+  if (control.asking && !command.alone) {
+    control.waiting.push_back({caller, std::move(command)});
+    return;
+  }
+  control.asking = true;
+  ++control.open;
+  rpc::Request request;
+  request.kind = rpc::RequestKind::getStart;
+  request.key = key;
+  request.after = command.avoid;
+  request.flags = command.far ? rpc::kFarOnly : 0;
+  request.timeLeftMs = timeLeftMs(command.deadline, now);
+  this->request(std::move(request), caller, command.kind).asked = std::move(command);
 }
 
 // True: refused, and answered.
 bool OwnerCore::refusePut(Caller caller, const Command& command, Time now) {
   if (command.key.empty()) return answerCode(caller, Code::invalidKey, "empty"), true;
-  if (!serving(now)) return answerCode(caller, Code::unavailable, "no serving lease: the master does not answer"), true;
+  if (!serving(now) || !listening_ || reporting_)
+    return answerCode(caller, Code::unavailable, "no serving lease: the master does not answer"), true;
   return false;
 }
 
@@ -140,22 +161,25 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
   ++counters_.puts;
   const uint64_t size = extentBytes(command.valueBytes);
   // What the master may refuse is asked first, before an older value of ours is given up for it.
-  const bool plain = (command.flags & (shm::kRejectIfExists | shm::kRejectIfInFlight)) == 0 && !command.lease;
+  const bool isInline = command.kind == shm::CommandKind::putInline;
+  const std::string asker = isInline ? std::string() : command.extra;  // whose request it is, if the value is only filled here
+  const bool plain = (command.flags & (shm::kRejectIfExists | shm::kRejectIfInFlight)) == 0 && !command.lease && asker.empty();
   const std::optional<uint64_t> offset = plain ? reserve_.take(size, now) : std::nullopt;
   open(command.key);
   if (!offset) {
     rpc::Request request;
     request.kind = rpc::RequestKind::putStart;
     request.key = command.key;
+    request.after = asker;
     request.bytes = command.valueBytes;
-    request.flags = command.flags;
+    request.flags = command.flags & ((1u << shm::kReplicasShift) - 1);
+    request.replicas = command.flags >> shm::kReplicasShift;
     request.lease = command.lease;
     request.timeLeftMs = timeLeftMs(command.deadline, now);
     Pending& pending = this->request(std::move(request), caller, command.kind);
     pending.value = std::move(command.extra);
     return;
   }
-  const bool isInline = command.kind == shm::CommandKind::putInline;
   const std::optional<uint32_t> slot = directory_.grant(command.key, keyHash(command.key), *offset, command.valueBytes,
                                                         isInline ? 0 : caller.client.value, OperationId());
   if (!slot) {
@@ -202,7 +226,7 @@ void OwnerCore::commit(Caller caller, const Command& command, Time now) {
     answerCode(caller, Code::invalidArgument, "no such grant");
     return;
   }
-  if (!put->orphan && serving(now)) return submit(slot, caller, command.kind);
+  if (!put->orphan && serving(now) && listening_) return submit(slot, caller, command.kind);
   const std::string key(directory_.key(slot));
   const bool orphan = put->orphan;
   giveUpPut(slot, true);
@@ -222,17 +246,6 @@ void OwnerCore::abort(Caller caller, const Command& command, Time now) {
   giveUpPut(slot, true);
   answerCode(caller, Code::ok);
   close(key, now);
-}
-
-void OwnerCore::release(Caller caller, const Command& command, Time now) {
-  const auto hold = holds_.find({command.slotRef, caller.client});
-  if (hold == holds_.end()) {
-    answerCode(caller, Code::invalidArgument, "no such hold");
-    return;
-  }
-  if (--hold->second == 0) holds_.erase(hold);
-  nextRetiredScan_ = now;
-  answerCode(caller, Code::ok);
 }
 
 }  // namespace fluxon::owner

@@ -56,7 +56,7 @@ int run(const Options& options) {
     rpc::announceReady(options.readyFd, "node " + options.node + ", http " + (address->empty() ? "off" : *address));
   };
   kj::Promise<void> announced = service.ready().then(announce).eagerlyEvaluate(nullptr);
-  daemon.stopped().wait(daemon.waitScope());
+  daemon.stopped().exclusiveJoin(service.left()).wait(daemon.waitScope());
   rpc::announceStopping();
   service.stop().wait(daemon.waitScope());
   return 0;

@@ -86,12 +86,17 @@ kj::Promise<void> MasterLink::converse() {
     const uint64_t highest = sameCluster ? header_.highestTerm.load(std::memory_order_relaxed) : 0;
     KJ_REQUIRE(term > highest || (term == highest && master == header_.highestMaster.load(std::memory_order_relaxed)),
                "this master has been replaced by a later one", term, highest);
-    header_.clusterId.store(cluster, std::memory_order_relaxed);
     header_.highestTerm.store(term, std::memory_order_relaxed);
     header_.highestMaster.store(master, std::memory_order_relaxed);
     const bool anew = !sameCluster || term != term_ || master != master_ || core_.fenced();
-    if (anew) core_.drop(bootTime());
-    kj::Promise<void> ready = anew ? scansDone() : kj::Promise<void>(kj::READY_NOW);
+    const uint64_t before = header_.clusterId.load(std::memory_order_relaxed);
+    if (anew && ((before != 0 && before != cluster) || core_.contentRefused())) {
+      core_.drop(bootTime());
+    } else if (anew) {
+      core_.keep(bootTime());
+    }
+    header_.clusterId.store(cluster, std::memory_order_relaxed);
+    kj::Promise<void> ready = anew ? settled() : kj::Promise<void>(kj::READY_NOW);
     return ready.then([this, term, master, anew] { return registerNow(term, master, anew); });
   }).then([this] {
     auto paf = kj::newPromiseAndFulfiller<void>();
@@ -102,10 +107,10 @@ kj::Promise<void> MasterLink::converse() {
   });
 }
 
-// What was retired by drop() is scanned once more, so that only what is really held counts as occupied.
-kj::Promise<void> MasterLink::scansDone() {
-  if (core_.scansRunning() == 0) return kj::READY_NOW;
-  return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return scansDone(); });
+// What is retired is scanned once more, so that only what is really held counts as occupied; fetches and exports have ended.
+kj::Promise<void> MasterLink::settled() {
+  if (core_.unsettled() == 0) return kj::READY_NOW;
+  return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return settled(); });
 }
 
 kj::Promise<void> MasterLink::registerNow(uint64_t term, uint64_t master, bool anew) {
@@ -113,15 +118,21 @@ kj::Promise<void> MasterLink::registerNow(uint64_t term, uint64_t master, bool a
   if (anew) {
     registration.incarnation = newIncarnation();
     registration.occupied = core_.occupied();
+    registration.adopts = core_.content();
   }
   auto call = KJ_ASSERT_NONNULL(connection_)->master.registerRequest();
   rpc::encode(registration, call.initRegistration());
   call.setOwner(kj::heap<OwnerServer>(*this));
   const Time sent = bootTime();
-  return call.send().then([this, term, master, anew, sent](capnp::Response<schema::Master::RegisterResults> result) {
+  return call.send().then([this, term, master, anew, sent](capnp::Response<schema::Master::RegisterResults> result) -> kj::Promise<void> {
     const Code code = codeFromWire(result.getCode());
     if (code == Code::fenced) term_ = master_ = 0;  // next time anew
     KJ_REQUIRE(code == Code::ok, Error{code, rpc::toString(result.getDetail())}.message());
+    if (anew && place_.registration.adopts && !result.getInventory()) {
+      log::info("the master does not know the values of the last life: they go");
+      core_.drop(bootTime());
+      return settled().then([this, term, master] { return registerNow(term, master, true); });
+    }
     KJ_ASSERT_NONNULL(connection_)->session = result.getSession();
     term_ = term;
     master_ = master;
@@ -131,13 +142,14 @@ kj::Promise<void> MasterLink::registerNow(uint64_t term, uint64_t master, bool a
     const Duration lease = milliseconds(static_cast<int64_t>(result.getLeaseMs()));
     log::info("joined term " + std::to_string(term) + " as " + toString(place_.registration.incarnation) + (anew ? "" : " again"));
     if (anew) {
-      core_.joined(place_.registration.incarnation, lease, sent, bootTime());
+      const auto inventory = result.getInventory() ? OwnerCore::Inventory::wanted : OwnerCore::Inventory::none;
+      core_.registered(place_.registration.incarnation, lease, sent, inventory, bootTime());
     } else {
       core_.reconnected(lease, sent);
     }
     for (const rpc::MasterMessage& message : std::exchange(early_, {})) core_.message(message, bootTime());
-    firstFulfiller_->fulfill();
     changed_();
+    return kj::READY_NOW;
   });
 }
 
@@ -185,6 +197,7 @@ void MasterLink::received(capnp::List<schema::MasterMessage>::Reader messages) {
 }
 
 void MasterLink::check() {
+  if (joined_ && core_.listening() && !core_.reporting()) firstFulfiller_->fulfill();
   if (!joined_ || !core_.fenced()) return;
   log::warn("this incarnation is fenced: joining again");
   joined_ = false;
@@ -192,11 +205,15 @@ void MasterLink::check() {
   if (broken_.get() != nullptr) broken_->fulfill();
 }
 
-kj::Promise<void> MasterLink::leave() {
+kj::Promise<void> MasterLink::leave(Values values) {
   leaving_ = true;
   kj::Promise<void> told = kj::READY_NOW;
   KJ_IF_MAYBE(connection, connection_) {
-    KJ_IF_MAYBE(session, (*connection)->session) { told = session->leaveRequest().send().ignoreResult(); }
+    KJ_IF_MAYBE(session, (*connection)->session) {
+      auto call = session->leaveRequest();
+      call.setKeeps(values == Values::kept);
+      told = call.send().ignoreResult();
+    }
   }
   return daemon_.timer().timeoutAfter(1 * kj::SECONDS, kj::mv(told)).catch_([](kj::Exception&&) {
     log::warn("the master did not hear the farewell; it waits for the lease to run out");

@@ -1,8 +1,11 @@
 // MasterLink: the owner's connection to its master, and its place in the cluster.
 //
 //   apart ──connect, hello──► met ──(known term, not fenced)──► register again, same incarnation ──► joined
-//     ▲                        └──(other term, or fenced): drop content, scan──► register, new incarnation ──► joined
+//     ▲                        └──(else): keep the values, settle──► register, new incarnation ──(inventory)──► joined
+//     │                                        ▲                          │ the master wants no inventory: drop the values, settle,
+//     │                                        └──────────────────────────┘ and once more
 //     └───────────────── connection lost, register refused: after a pause ──────────────────────────────────────┘
+// Another cluster's values, and those that the master has refused as a whole, are dropped before the first registration.
 // The pause grows from 50 ms to 1 s and is short again after a success. A (term, master) lower than the highest seen, or equal to
 // it in term but of another master, is refused: it is a master that has been replaced.
 // One thread.
@@ -36,12 +39,15 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
 
   void start() { tasks_.add(run()); }
   void setHttp(std::string address) { place_.registration.http = std::move(address); }
+  void setLink(std::string address) { place_.registration.link = std::move(address); }
+  const rpc::Registration& registration() const { return place_.registration; }
   // Queues; what was queued in one turn of the loop leaves in one message.
   void send(const rpc::Request&);
   // Looks whether the core was fenced since; the service calls it after every event.
   void check();
-  // Says farewell; resolves when the master knows or after a second.
-  kj::Promise<void> leave();
+  // Says farewell; resolves when the master knows or after a second. `keeps`: the values stay for the next life.
+  enum class Values { kept, gone };
+  kj::Promise<void> leave(Values);
   bool joined() const { return joined_; }
   const std::string& lastError() const { return lastError_; }
   uint64_t term() const { return term_; }
@@ -61,7 +67,7 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> run();
   kj::Promise<void> converse();
   kj::Promise<void> registerNow(uint64_t term, uint64_t master, bool anew);
-  kj::Promise<void> scansDone();
+  kj::Promise<void> settled();
   void flush();
   void received(capnp::List<schema::MasterMessage>::Reader);
   void taskFailed(kj::Exception&&) override;

@@ -1,12 +1,13 @@
 #include "node_files.h"
 
-#include <dirent.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
+#include "base/log.h"
 #include "base/size.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -22,12 +23,59 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   Result<shm::LockFile> lock = shm::LockFile::acquire(files->file("lock"), "node " + node);
   if (!lock) return lock.error();
   files->lock_ = std::move(lock).value();
-  files->clearLeftovers();
-  if (Error error = files->makeFiles(config, incarnation); !error.ok()) return error;
+  files->stopLastLife();
+  files->shape_ = shm::DirectoryWriter::shapeFor(config.maxKeys, alignUp(config.segmentBytes, 4096));
+  ::unlink(files->file("socket").c_str());
+  if (Error error = files->adoptFiles(); error.ok()) {
+    log::info("goes on with the values of the last life");
+  } else {
+    if (error.code != Code::miss) log::warn("starts empty: " + error.message());
+    for (shm::MappedFile* map : {&files->segmentMap_, &files->directoryMap_, &files->keysMap_}) *map = shm::MappedFile();
+    shm::unlinkNodeFiles(paths, node);
+    if (Error failed = files->makeFiles(incarnation); !failed.ok()) return failed;
+  }
+  files->header().pid = static_cast<uint64_t>(::getpid());
+  files->header().life.store(incarnation.value, std::memory_order_seq_cst);
   return files;
 }
 
-void NodeFiles::clearLeftovers() {
+// Takes over the files of the last life. miss: there are none; else why they cannot be.
+Error NodeFiles::adoptFiles() {
+  if (::access(file("directory").c_str(), F_OK) != 0) return {Code::miss, ""};
+  const auto open = [&](const char* name, const char (&magic)[9], uint64_t bytes, shm::MappedFile& map) -> Error {
+    Result<shm::MappedFile> opened = shm::MappedFile::open(file(name), shm::Access::readWrite);
+    if (!opened) return opened.error();
+    if (opened->bytes() != bytes) return {Code::corrupt, file(name) + " has another size than the configuration asks for"};
+    const auto& header = *reinterpret_cast<const shm::FileHeader*>(opened->data());
+    if (const char* why = shm::refuse(header, magic, opened->bytes())) return {Code::corrupt, file(name) + ": " + why};
+    map = std::move(opened).value();
+    return {};
+  };
+  if (Error error = open("segment", shm::kSegmentMagic, shm::kSegmentDataOffset + shape_.segmentBytes, segmentMap_); !error.ok()) return error;
+  if (Error error = open("directory", shm::kDirectoryMagic, shm::directoryFileBytes(shape_.buckets, shape_.overflowSlots), directoryMap_);
+      !error.ok())
+    return error;
+  if (Error error = open("keys", shm::kKeysMagic, shm::keysFileBytes(shape_.keysBytes), keysMap_); !error.ok()) return error;
+  auto* header = reinterpret_cast<shm::DirectoryHeader*>(directoryMap_.data());
+  const auto made = [](const shm::MappedFile& map) { return reinterpret_cast<const shm::FileHeader*>(map.data())->incarnation; };
+  const uint64_t tags = sizeof(shm::DirectoryHeader), slots = tags + uint64_t{shape_.buckets} * 64;
+  const bool fits = made(segmentMap_) == made(directoryMap_) && made(keysMap_) == made(directoryMap_) &&
+                    header->buckets == shape_.buckets && header->overflowSlots == shape_.overflowSlots && header->tagsOffset == tags &&
+                    header->slotsOffset == slots && header->segmentBytes == shape_.segmentBytes && header->keysBytes == shape_.keysBytes &&
+                    segmentHeader().dataBytes == shape_.segmentBytes && paths_.cluster == header->cluster && node_ == header->node;
+  if (!fits) return {Code::corrupt, file("directory") + " does not fit its segment, its keys or the configuration"};
+  memory_ = {header, reinterpret_cast<shm::Word*>(directoryMap_.data() + tags),
+             reinterpret_cast<shm::DirectorySlot*>(directoryMap_.data() + slots), keysMap_.data() + sizeof(shm::KeysHeader)};
+  Result<std::unique_ptr<shm::DirectoryWriter>> writer = shm::DirectoryWriter::adopt(memory_, shape_);
+  if (!writer) return writer.error();
+  directory_ = std::move(writer).value();
+  header->controlAsleep.store(1, std::memory_order_relaxed);
+  adopted_ = true;
+  return {};
+}
+
+// Nothing is served from the old directory from here on.
+void NodeFiles::stopLastLife() {
   if (Result<shm::MappedFile> old = shm::MappedFile::open(file("directory"), shm::Access::readWrite)) {
     auto* header = reinterpret_cast<shm::DirectoryHeader*>(old->data());
     if (old->bytes() >= sizeof(shm::DirectoryHeader) && !shm::refuse(header->file, shm::kDirectoryMagic, old->bytes())) {
@@ -38,21 +86,11 @@ void NodeFiles::clearLeftovers() {
       highestMaster_ = header->highestMaster.load();
     }
   }
-  DIR* dir = ::opendir(paths_.nodeDir(node_).c_str());
-  if (!dir) return;
-  while (const dirent* entry = ::readdir(dir)) {
-    const std::string name = entry->d_name;
-    if (name == "segment" || name == "directory" || name == "keys" || name == "socket" || name.starts_with("client-")) {
-      ::unlinkat(::dirfd(dir), entry->d_name, 0);
-    }
-  }
-  ::closedir(dir);
 }
 
-Error NodeFiles::makeFiles(const Config::Owner& config, Incarnation incarnation) {
+Error NodeFiles::makeFiles(Incarnation incarnation) {
   const int mode = group_ >= 0 ? 0640 : 0600;
-  const uint64_t segmentBytes = alignUp(config.segmentBytes, 4096);
-  shape_ = shm::DirectoryWriter::shapeFor(config.maxKeys, segmentBytes);
+  const uint64_t segmentBytes = shape_.segmentBytes;
   const auto make = [&](const char* name, uint64_t bytes, shm::MappedFile& map) -> Error {
     Result<shm::Descriptor> fd = shm::createFile(file(name), bytes, mode, group_);
     if (!fd) return fd.error();
@@ -75,7 +113,6 @@ Error NodeFiles::makeFiles(const Config::Owner& config, Incarnation incarnation)
   header.file.incarnation = incarnation.value;
   header.dataBytes = segmentBytes;
   memory_ = shm::DirectoryWriter::layout(directoryMap_.data(), keysMap_.data(), shape_, incarnation, paths_.cluster, node_);
-  memory_.header->pid = static_cast<uint64_t>(::getpid());
   memory_.header->controlAsleep.store(1, std::memory_order_relaxed);
   memory_.header->clusterId.store(clusterId_, std::memory_order_relaxed);
   memory_.header->highestTerm.store(highestTerm_, std::memory_order_relaxed);
@@ -90,9 +127,19 @@ NodeFiles::~NodeFiles() {
     directory_->setLease(0);
     directory_->setServing(Incarnation());
   }
-  clearLeftovers();
+  ::unlink(file("socket").c_str());
+  const bool worth = directory_ && directory_->count(shm::SlotState::committed) > 0;
+  if (worth && !discarded_) return;
+  shm::unlinkNodeFiles(paths_, node_);
   ::unlink(file("lock").c_str());
   ::rmdir(paths_.nodeDir(node_).c_str());
+}
+
+shm::DirectoryView NodeFiles::view() const {
+  Result<shm::DirectoryView> view = shm::DirectoryView::over(directoryMap_.data(), directoryMap_.bytes(), keysMap_.data(), keysMap_.bytes(),
+                                                             segmentMap_.data(), segmentMap_.bytes());
+  FLUXON_CHECK(view.ok(), "our own files do not hold together");
+  return view.value();
 }
 
 uint64_t NodeFiles::populateStep(uint64_t at) {

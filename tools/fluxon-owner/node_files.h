@@ -1,6 +1,8 @@
-// NodeFiles: the files of one node in shared memory, made anew by each life of its owner: lock, segment, directory, keys.
-// Leftovers of an earlier life are safe to replace once the lock is ours: its lease is set to 0 in the old directory first, so
-// that clients that still map it serve nothing more, and every replacement is a new inode, so that they keep what they hold.
+// NodeFiles: the files of one node in shared memory: lock, segment, directory, keys. The owner's process takes over those that its last
+// life has left, if they are whole and of the configured sizes: what they hold is served again, and clients that map them go on
+// reading. Otherwise they are made anew. Either way, once the lock is ours the lease in the old directory is set to 0 first, so that
+// clients that still map it serve nothing until the master has heard of us; a replacement is always a new inode, so that they keep
+// what they hold.
 #pragma once
 
 #include <memory>
@@ -8,6 +10,7 @@
 
 #include "base/config.h"
 #include "base/result.h"
+#include "shm/directory_view.h"
 #include "shm/directory_writer.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
@@ -20,8 +23,12 @@ class NodeFiles {
   // Blocks while space is reserved. `group`: gid that may read, or -1.
   static Result<std::unique_ptr<NodeFiles>> create(const shm::Paths&, const std::string& node, const Config::Owner&, int group,
                                                    Incarnation);
-  // Ends the serving lease and removes the files; clients that map them keep what they hold.
+  // Ends the serving lease. The files stay for the next life if there are values in them; without, or after discard(), they are
+  // removed. Clients that map them keep what they hold.
   ~NodeFiles();
+  void discard() { discarded_ = true; }
+  // The directory is that of the last life.
+  bool adopted() const { return adopted_; }
 
   const shm::Paths& paths() const { return paths_; }
   const std::string& node() const { return node_; }
@@ -33,6 +40,8 @@ class NodeFiles {
   shm::DirectoryWriter& directory() { return *directory_; }
   char* segment() { return segmentMap_.data() + shm::kSegmentDataOffset; }
   uint64_t segmentBytes() const { return shape_.segmentBytes; }
+  // As a client sees it.
+  shm::DirectoryView view() const;
   uint64_t fileBytes() const { return segmentMap_.bytes() + directoryMap_.bytes() + keysMap_.bytes(); }
 
   // Touches pages of the segment from `at` on; returns how far it got. Blocks for some ms.
@@ -40,8 +49,9 @@ class NodeFiles {
 
  private:
   NodeFiles(shm::Paths paths, std::string node, int group) : paths_(std::move(paths)), node_(std::move(node)), group_(group) {}
-  Error makeFiles(const Config::Owner&, Incarnation);
-  void clearLeftovers();
+  Error makeFiles(Incarnation);
+  Error adoptFiles();
+  void stopLastLife();
 
   // Of the node's last life: what it had seen of its master.
   uint64_t clusterId_ = 0, highestTerm_ = 0, highestMaster_ = 0;
@@ -54,6 +64,8 @@ class NodeFiles {
   shm::DirectoryWriter::Shape shape_;
   shm::DirectoryWriter::Memory memory_{};
   std::unique_ptr<shm::DirectoryWriter> directory_;
+  bool adopted_ = false;
+  bool discarded_ = false;
 };
 
 }  // namespace fluxon::owner

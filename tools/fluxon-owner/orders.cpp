@@ -6,7 +6,7 @@
 namespace fluxon::owner {
 namespace {
 
-constexpr size_t kReclaimsKnown = 4096;  // orders come again right after a lost connection only
+constexpr size_t kOrdersKnown = 4096;  // orders come again right after a lost connection only
 
 }  // namespace
 
@@ -15,6 +15,8 @@ void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
     case rpc::CommandKind::reply: reply(message.reply, now); break;
     case rpc::CommandKind::invalidate: invalidate(message); break;
     case rpc::CommandKind::reclaim: reclaim(message); break;
+    case rpc::CommandKind::replicate: replicate(message, now); break;
+    case rpc::CommandKind::leave: host_.leave(); break;
   }
   flush(now);
 }
@@ -44,8 +46,8 @@ void OwnerCore::reclaim(const rpc::MasterMessage& message) {
     if (scan.order == message.command) return;  // came twice: the first one answers
   }
   // Answered already: the master counts the first answer, so a second one must not free anything.
-  if (!reclaims_.insert(message.command).second) return;
-  if (reclaims_.size() > kReclaimsKnown) reclaims_.erase(reclaims_.begin());
+  if (!begun_.insert(message.command).second) return;
+  if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   Scan scan;
   scan.order = message.command;
   scan.results.assign(message.items.size(), rpc::ReclaimResult::gone);
@@ -57,11 +59,6 @@ void OwnerCore::reclaim(const rpc::MasterMessage& message) {
       if (state == shm::SlotState::pending) scan.results[i] = rpc::ReclaimResult::busy;
       if (state != shm::SlotState::committed || directory_.putId(slot) != item.putId) return;
       const uint64_t ref = directory_.ref(slot);
-      const auto hold = holds_.lower_bound({ref, ClientId()});
-      if (hold != holds_.end() && hold->first.first == ref) {
-        scan.results[i] = rpc::ReclaimResult::busy;
-        return;
-      }
       directory_.beginReclaim(slot);
       scan.refs.push_back(ref);
       scan.items.push_back(i);
@@ -93,8 +90,6 @@ void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
       const uint64_t ref = directory_.ref(slot);
       const auto scannedSlot = byRef.find(ref);
       if (scannedSlot == byRef.end() || scannedSlot->second) return false;
-      const auto hold = holds_.lower_bound({ref, ClientId()});
-      if (hold != holds_.end() && hold->first.first == ref) return false;
       freeSlot(slot);
       return true;
     });

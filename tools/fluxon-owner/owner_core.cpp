@@ -23,73 +23,13 @@ OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* s
       host_(host),
       reserve_(segmentBytes / 32) {}
 
-void OwnerCore::drop(Time now) {
-  if (listening_) ++counters_.rejoins;
-  listening_ = false;
-  fenced_ = false;
-  directory_.setLease(0);
-  directory_.setServing(Incarnation());
-  failPending();
-  pending_.clear();
-  beats_.clear();
-  reclaims_.clear();
-  reserve_.forget();
-  releases_.clear();
-  dropped_.clear();
-  scans_.clear();
-  retiredScanning_ = false;
-  retired_.clear();
-  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
-    switch (directory_.state(slot)) {
-      case shm::SlotState::free: break;
-      case shm::SlotState::retired: retired_.push_back(slot); break;
-      case shm::SlotState::granted: puts_.at(slot).orphan = true; break;
-      case shm::SlotState::pending:
-        puts_.erase(slot);
-        directory_.release(slot);
-        break;
-      case shm::SlotState::committed: case shm::SlotState::reclaiming:
-        directory_.retire(slot);
-        retired_.push_back(slot);
-        break;
-    }
-  }
-  std::unordered_map<std::string, Control> controls = std::move(controls_);
-  controls_.clear();
-  for (auto& [key, control] : controls) {
-    for (const Waiting& waiting : control.waiting) answerCode(waiting.caller, Code::unavailable, "the owner joins again");
-  }
-  for (const auto& [slot, put] : puts_) open(std::string(directory_.key(slot)));
-  scanRetired(now);
-}
-
-std::vector<Extent> OwnerCore::occupied() {
-  // From here on, what becomes free is news to the master.
-  releases_.clear();
-  std::vector<Extent> extents;
-  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
-    if (directory_.state(slot) == shm::SlotState::free) continue;
-    extents.push_back({directory_.offset(slot), extentBytes(directory_.payloadBytes(slot))});
-  }
-  return extents;
-}
-
-void OwnerCore::joined(Incarnation incarnation, Duration lease, Time sent, Time now) {
-  FLUXON_CHECK(pending_.empty(), "requests of another incarnation");
-  lease_ = lease;
-  nextId_ = 1;
-  listening_ = true;
-  directory_.setServing(incarnation);
-  directory_.setLease((sent + lease).ns);
-  lapsed_ = false;
-  flush(now);
-}
-
 void OwnerCore::reconnected(Duration lease, Time sent) {
   lease_ = lease;
   listening_ = true;
-  if ((sent + lease).ns > directory_.leaseUntilNs()) directory_.setLease((sent + lease).ns);
-  lapsed_ = false;
+  if (reporting_) {
+    leaseFrom_ = std::max(leaseFrom_, sent);
+  } else if ((sent + lease).ns > directory_.leaseUntilNs()) directory_.setLease((sent + lease).ns);
+  if (!reporting_) lapsed_ = false;
   for (const auto& [id, pending] : pending_) host_.send(pending.request);
 }
 
@@ -146,8 +86,13 @@ void OwnerCore::awaitReaders(const std::vector<uint32_t>& retired) {
 void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
   Put& put = puts_.at(slot);
   directory_.submit(slot);
-  // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing.
-  if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot, put.putId);
+  // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing, and one whose
+  // value lies elsewhere is invalidated here like at any other owner.
+  if (put.elsewhere) {
+    ++counters_.exports;
+    exports_.emplace(put.putId, Export{slot});
+    host_.exportValue(put.putId, directory_.offset(slot), directory_.payloadBytes(slot));
+  } else if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot, put.putId);
   rpc::Request request;
   if (put.operation) {
     request.kind = rpc::RequestKind::putDone;
@@ -159,6 +104,7 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
     request.offset = directory_.offset(slot);
     request.flags = put.flags;
     request.lease = put.lease;
+    request.replicas = put.flags >> shm::kReplicasShift;
   }
   this->request(std::move(request), caller, command).slot = slot;
 }
@@ -196,7 +142,6 @@ void OwnerCore::clientGone(ClientId client, Time now) {
     giveUpPut(slot, true);
     close(key, now);
   }
-  std::erase_if(holds_, [&](const auto& hold) { return hold.first.second == client; });
   for (auto& [key, control] : controls_) {
     std::erase_if(control.waiting, [&](const Waiting& waiting) { return waiting.caller.client == client; });
   }
@@ -209,6 +154,7 @@ void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
   if (!listening_ || beats_.size() >= kBeatsUnanswered) return;
   rpc::Request beat;
   beat.kind = rpc::RequestKind::heartbeat;
+  beat.count = reporting_ ? 0 : 1;
   for (const uint32_t slot : touched) {
     if (slot < directory_.slotCount() && directory_.state(slot) == shm::SlotState::committed)
       beat.offsets.push_back(directory_.offset(slot));
@@ -230,7 +176,7 @@ void OwnerCore::tick(Time now) {
 
 Time OwnerCore::nextWake() const {
   Time next = Time::never();
-  if (!retired_.empty() && !retiredScanning_) next = nextRetiredScan_;
+  if (!retired_.empty() && !retiredScanning_ && !reporting_) next = nextRetiredScan_;
   if (!lapsed_) next = std::min(next, Time{directory_.leaseUntilNs()});
   return next;
 }
@@ -238,6 +184,10 @@ Time OwnerCore::nextWake() const {
 // What has piled up during one call goes to the master together.
 void OwnerCore::flush(Time now) {
   if (!listening_) return;
+  if (reporting_) {
+    report();
+    return;
+  }
   if (!dropped_.empty()) {
     rpc::Request drop;
     drop.kind = rpc::RequestKind::dropped;
@@ -266,7 +216,8 @@ void OwnerCore::flush(Time now) {
 }
 
 void OwnerCore::scanRetired(Time now) {
-  if (retired_.empty() || retiredScanning_) return;
+  // While the inventory is made nothing leaves it.
+  if (retired_.empty() || retiredScanning_ || reporting_) return;
   nextRetiredScan_ = now + kRescan;
   Scan scan;
   for (const uint32_t slot : retired_) scan.refs.push_back(directory_.ref(slot));

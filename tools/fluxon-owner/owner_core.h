@@ -6,17 +6,35 @@
 //   asked ──► granted ──commit──► pending ──► committed | overwritten | refused         the writer fills the extent
 //     │          └──abort, writer ended──► given up                                    while granted
 //     └── from the reserve there is no `asked`: the extent is here already and the master hears of the put at its commit
+//   A put whose value shall lie at an owner of another host is filled here like any other. At its commit the extent is exported: the
+//   other one comes for the bytes, and the master answers when they are readable there. Then the export ends and the extent goes.
+//
+// Life of a flight, a copy that this owner brings from another one (for a get of its clients, or by order of the master):
+//   asked ──► granted ──fetched──► pending ──► committed     the master knows it as a replica
+//                └──failed──► over                └──► retired: only those who waited for it hold it (a temporary copy)
+//   Gets of the key that come while the bytes are under way wait for the same flight, unless an invalidation has passed it meanwhile
+//   (the bound of the key is above its put_id); from the moment when the master is told of its end nobody joins it any more. So what
+//   a temporary copy answers was the latest value at some time after each of its readers had begun.
+//
+// Joining with values (after a new term, a fence, or in the next life of the process): everything that may write into the segment has
+// ended before the master is told what is in use; committed values are listed page by page, and those that the answer names go.
+// Serving begins with the answer to the last page.
 //
 // Invariants
 //   1. An extent is in the directory, as granted, before its address leaves this process.
 //   2. An overwrite retires this owner's older slot before the master is asked to publish; the new slot is committed, and the
-//      caller answered, after the master's reply. Two committed slots of one key never exist.
+//      caller answered, after the master's reply. Two committed slots of one key never exist. While a put of a key is submitted
+//      and not decided, no other value of the key becomes readable here.
 //   3. While anything of a key is open, its control keeps the highest put_id that the master has invalidated below; nothing
 //      below that is committed.
 //   4. The serving lease runs from before the heartbeat was sent. Nothing is committed at or after its end.
-//   5. A slot becomes free only when no hazard word (by a scan begun after it left `committed`) and no ring hold names it; then
+//   5. A slot becomes free only when no hazard word and no held word names it, by a scan begun after it left `committed`; then
 //      the master hears `release`, or `ok` as the result of a reclaim, exactly once.
 //   6. A request is kept until it is answered and sent again, with its id, after a lost connection of the same term.
+//   7. An extent that a fetch may still write, or that an export may still read, is in no state but granted or pending until the host
+//      has said that the fetch or the export is over.
+//   8. The header's content incarnation is that of the last life that the master has accepted the values of. It changes before this
+//      owner says anything else to the master, and never while a value is committed that the master has refused.
 // One thread.
 #pragma once
 
@@ -47,6 +65,12 @@ struct Command {
   uint64_t slotRef = 0;
   KeyLeaseId lease;
   Time deadline;
+  // A get on its way: how often a fetch has failed for it, the node that failed, that its neighbour cannot be reached, and that it
+  // asks by itself although another get of the key is asking.
+  unsigned attempts = 0;
+  std::string avoid;
+  bool far = false;
+  bool alone = false;
 };
 
 struct Answer {
@@ -58,6 +82,21 @@ struct Answer {
   KeyLeaseId lease;
   std::string node;
   std::string payload;  // detail of an error, listing, names
+  bool hold = false;    // the client is to hold the slot by a held word, set before it hears the answer
+  bool fetched = false; // brought here for this get
+};
+
+// A value to be brought into the segment: the value of key with put_id at the peer, or what the peer has exported under the put_id.
+struct Fetch {
+  uint64_t id = 0;
+  rpc::Peer peer;
+  std::string key;
+  PutId putId;
+  bool exported = false;
+  uint64_t sourceOffset = 0;  // of what is exported, in the peer's segment
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  Time deadline;
 };
 
 // Where a command came from: the client and its command slot. client 0: the owner itself.
@@ -70,15 +109,27 @@ class Host {
  public:
   virtual ~Host() = default;
   virtual void send(const rpc::Request&) = 0;
-  // False: the caller has given up; what the answer grants must be undone.
+  // False: the caller has given up; what the answer grants must be undone (a hold is none then).
   virtual bool answer(Caller, Answer) = 0;
   // Looks for hazards on `refs`, in a thread; the result comes by scanned().
   virtual void scan(uint64_t scan, std::vector<uint64_t> refs) = 0;
+  // The result comes by fetched(), also after cancelFetches(): from then on nothing writes into the extent.
+  virtual void fetch(Fetch) = 0;
+  virtual void cancelFetches() = 0;
+  // Lets peers read bytes of the segment under an id; unexport() ends that, and unexported() says when nobody reads them any more.
+  virtual void exportValue(PutId id, uint64_t offset, uint64_t bytes) = 0;
+  virtual void unexport(PutId id) = 0;
+  // Clients of this owner can read that one's segment.
+  virtual bool neighbour(const rpc::Peer&) = 0;
+  // Everything is elsewhere: this process is to leave for good.
+  virtual void leave() = 0;
 };
 
 struct OwnerCounters {
   uint64_t ringGets = 0, ringMisses = 0, puts = 0, putsInline = 0, putsFromReserve = 0, putsFailed = 0, putBytes = 0, removes = 0;
   uint64_t refused = 0, invalidated = 0, reclaimed = 0, reclaimBusy = 0, rejoins = 0, scans = 0, directoryFull = 0;
+  uint64_t fetches = 0, fetchesFailed = 0, fetchedBytes = 0, temporary = 0, joinedFlights = 0, copiesOrdered = 0, exports = 0, adopted = 0,
+           adoptRefused = 0;
 };
 
 class OwnerCore {
@@ -88,12 +139,22 @@ class OwnerCore {
   };
   OwnerCore(Settings, shm::DirectoryWriter&, char* segment, uint64_t segmentBytes, Host&);
 
-  // Joining. drop(): the content is of another term or was fenced: everything that can be is retired or freed, puts being
-  // written stay. After the scans it starts have come back (`scansRunning` is 0), occupied() is what is still in use.
-  void drop(Time now);
-  size_t scansRunning() const { return scans_.size(); }
+  // First of all, over a directory that an earlier process has left. `living`: its clients that still map it.
+  void adopt(const std::set<uint64_t>& living);
+
+  // Joining. keep(): another term, a fence, or another life: committed values stay for the inventory. drop(): they go as well. Puts
+  // being written stay, as orphans; everything else ends. After what they start is over (unsettled() is 0), occupied() is what is in
+  // use without being a value of the inventory.
+  void keep(Time now) { part(true, now); }
+  void drop(Time now) { part(false, now); }
+  size_t unsettled() const { return scans_.size() + flights_.size() + exports_.size(); }
   std::vector<Extent> occupied();
-  void joined(Incarnation, Duration lease, Time sent, Time now);
+  // The life whose values are here, 0: there are none.
+  Incarnation content() const;
+  // The master has registered us. `inventory`: it wants the list of our values; else it must be that there are none.
+  enum class Inventory { none, wanted };
+  void registered(Incarnation, Duration lease, Time sent, Inventory, Time now);
+  void joined(Incarnation incarnation, Duration lease, Time sent, Time now) { registered(incarnation, lease, sent, Inventory::none, now); }
   // Same incarnation, new connection: everything unanswered is sent again.
   void reconnected(Duration lease, Time sent);
   bool serving(Time now) const { return now.ns < directory_.leaseUntilNs(); }
@@ -102,6 +163,8 @@ class OwnerCore {
   void clientGone(ClientId, Time now);
   void message(const rpc::MasterMessage&, Time now);
   void scanned(uint64_t scan, const std::vector<bool>& held, Time now);
+  void fetched(uint64_t flight, const Error&, Time now);
+  void unexported(PutId, Time now);
   // `touched`: slots that clients have read since the last heartbeat, oldest first.
   void heartbeat(const std::vector<uint32_t>& touched, Time now);
   void tick(Time now);
@@ -111,15 +174,19 @@ class OwnerCore {
   bool fenced() const { return fenced_; }
   OperationId lowestUnanswered() const { return pending_.empty() ? OperationId(nextId_) : pending_.begin()->first; }
   bool listening() const { return listening_; }
+  bool reporting() const { return reporting_; }
+  // The master has refused the values as a whole: they must be dropped before the next registration.
+  bool contentRefused() const { return contentRefused_; }
 
   Duration lease() const { return lease_; }
 
   const OwnerCounters& counters() const { return counters_; }
   size_t requestsPending() const { return pending_.size(); }
   size_t grants() const { return puts_.size(); }
-  size_t ringHolds() const { return holds_.size(); }
   uint64_t reserveBytes() const { return reserve_.bytes(); }
   size_t retired() const { return retired_.size(); }
+  size_t flights() const { return flights_.size(); }
+  size_t exports() const { return exports_.size(); }
 
  private:
   struct Put {
@@ -129,6 +196,7 @@ class OwnerCore {
     uint32_t flags = 0;
     KeyLeaseId lease;
     bool orphan = false;  // of a term that is over: its commit is refused
+    bool elsewhere = false;  // the value shall lie at an owner of another host, who comes for it
     // Older slots of the key that its submit retired. The master names their extents until it has decided, so they are not
     // released before its reply.
     std::vector<uint32_t> replaced;
@@ -141,15 +209,27 @@ class OwnerCore {
     std::string value;           // of an inline put
     bool given = false;          // the caller has been answered (its lease ran out): only the effects count
     Command asked;               // a get: to run again
+    uint64_t flight = 0;         // getDone: who waited for it
   };
   struct Waiting {
     Caller caller;
     Command command;
+    uint64_t flight = 0;  // waits for that one; 0: until the key is quiet
   };
   struct Control {
-    uint32_t open = 0;  // requests and puts of the key
+    uint32_t open = 0;  // requests, puts and flights of the key
     PutId bound;        // nothing below it is committed
+    bool asking = false;    // a get of the key is asking the master
+    uint64_t flight = 0;    // that gets may join
     std::deque<Waiting> waiting;
+  };
+  struct Flight {
+    uint32_t slot = 0;
+    PutId putId;
+    OperationId asked;    // by getStart; or
+    OperationId ordered;  // by the master
+    std::string node;     // whom it comes from
+    bool orphan = false;  // of a term that is over
   };
   struct Scan {
     std::vector<uint64_t> refs;
@@ -161,6 +241,7 @@ class OwnerCore {
 
   // commands.cpp
   void get(Caller, Command, Time now);
+  void askRoute(Caller, Command, Time now);
   void putStart(Caller, Command, Time now);
   void putInline(Caller, Command, Time now);
   void commit(Caller, const Command&, Time now);
@@ -170,7 +251,6 @@ class OwnerCore {
   bool mustWait(const Command&) const;
   bool refusePut(Caller, const Command&, Time now);
   bool answerCode(Caller, Code, std::string detail = {});
-  void release(Caller, const Command&, Time now);
   Put* granted(Caller, const Command&, uint32_t& slot);
 
   // replies.cpp
@@ -178,8 +258,26 @@ class OwnerCore {
   void replied(Pending&, const rpc::Reply&, Time now);
   void putStarted(Pending&, const rpc::Reply&, Time now);
   void putEnded(Pending&, const rpc::Reply&, Time now);
-  void gotRoute(Pending&, const rpc::Reply&, Time now);
+  bool undecided(uint32_t except) const;
+  void settlePublished(const std::string& key, Time now);
   void failPending();
+
+  // flights.cpp
+  void gotRoute(Pending&, const rpc::Reply&, Time now);
+  void fly(Pending&, const rpc::Reply&, Time now);
+  void replicate(const rpc::MasterMessage&, Time now);
+  std::optional<uint32_t> startFlight(Flight, Fetch, Time now);
+  void refuseFlight(OperationId asked, OperationId ordered, Code, uint64_t offset, bool release);
+  void landed(Pending&, const rpc::Reply&, Time now);
+  std::deque<Waiting> takeWaiting(const std::string& key, uint64_t flight);
+  void answerHeld(uint32_t slot, const std::deque<Waiting>&);
+  void endExport(PutId);
+
+  // inventory.cpp
+  void part(bool keep, Time now);
+  void report();
+  void reported(const rpc::Request&, const rpc::Reply&, Time now);
+  void serve(Time now);
 
   // orders.cpp
   void invalidate(const rpc::MasterMessage&);
@@ -207,15 +305,32 @@ class OwnerCore {
   Reserve reserve_;
   std::map<OperationId, Pending> pending_;
   std::unordered_map<uint32_t, Put> puts_;  // by slot: granted and pending
+  struct Published {
+    PutId putId;
+    KeyLeaseId lease;
+  };
+  std::unordered_map<uint32_t, Published> published_;  // pending slots whose values wait for other puts of their key
+  std::map<uint64_t, Flight> flights_;      // bytes under way
+  struct Export {
+    uint32_t slot = 0;
+    bool ending = false;
+  };
+  std::map<PutId, Export> exports_;         // slots that peers may read
   std::unordered_map<std::string, Control> controls_;
-  std::map<std::pair<uint64_t, ClientId>, uint64_t> holds_;  // (slotRef, client) → ring holders
   std::vector<uint32_t> retired_;
   std::unordered_map<uint64_t, Scan> scans_;
   std::vector<uint64_t> releases_;       // extents to be reported free
   std::vector<rpc::Version> dropped_;    // replicas given up on our own account
-  std::set<OperationId> reclaims_;       // orders of this term that have been begun
+  std::set<OperationId> begun_;          // orders of this term that have been begun: reclaims and copies
   std::map<OperationId, Time> beats_;    // heartbeats under way: when they were sent
   Duration lease_{0};
+  Incarnation incarnation_;              // as which we have registered
+  std::vector<uint32_t> inventory_;      // slots to be listed, the last one next
+  std::vector<uint32_t> page_;           // slots of the page that is not answered yet
+  Time leaseFrom_{0};                    // reporting: the lease runs from here
+  bool reporting_ = false;
+  bool contentRefused_ = false;
+  uint64_t nextFlight_ = 1;
   uint64_t nextId_ = 1;
   uint64_t nextScan_ = 1;
   bool retiredScanning_ = false;

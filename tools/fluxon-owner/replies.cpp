@@ -23,7 +23,9 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
       const auto beat = beats_.find(reply.id);
       if (beat == beats_.end()) return;
       const Time until = beat->second + lease_;
+      if (reporting_ && reply.code == Code::ok) leaseFrom_ = std::max(leaseFrom_, beat->second);
       beats_.erase(beat);
+      if (reporting_) return;
       if (reply.code == Code::ok && until.ns > directory_.leaseUntilNs()) directory_.setLease(until.ns);
       if (serving(now)) lapsed_ = false;
       return;
@@ -31,6 +33,8 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
     case Kind::putStart: return putStarted(pending, reply, now);
     case Kind::putDone: case Kind::putReserved: return putEnded(pending, reply, now);
     case Kind::getStart: return gotRoute(pending, reply, now);
+    case Kind::getDone: return landed(pending, reply, now);
+    case Kind::inventory: return reported(pending.request, reply, now);
     case Kind::reserve: return reserve_.answered(pending.request.bytes, reply.offsets);
     case Kind::stat: case Kind::remove: case Kind::countPrefix: case Kind::list:
     case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: break;
@@ -66,6 +70,17 @@ void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) 
     if (!pending.given) answerCode(pending.caller, reply.code, reply.detail);
     return close(asked.key, now);
   }
+  if (!reply.peer.node.empty() && !reply.fetch) {
+    // An owner of this host shall have it: the client goes there.
+    if (!pending.given && host_.neighbour(reply.peer)) {
+      Answer there;
+      there.node = reply.peer.node;
+      host_.answer(pending.caller, std::move(there));
+    } else if (!pending.given) {
+      answerCode(pending.caller, Code::unavailable, "node " + reply.peer.node + ", which shall have the value, cannot be reached");
+    }
+    return close(asked.key, now);
+  }
   const bool isInline = pending.command == shm::CommandKind::putInline;
   const uint64_t size = extentBytes(asked.bytes);
   if (size > segmentBytes_ || reply.offset > segmentBytes_ - size) {
@@ -90,6 +105,7 @@ void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) 
     return close(asked.key, now);
   }
   puts_[*slot] = Put{isInline ? ClientId() : pending.caller.client, asked.id, reply.putId, asked.flags, asked.lease, false};
+  puts_[*slot].elsewhere = reply.fetch;
   if (isInline && !pending.given) {
     std::memcpy(segment_ + reply.offset, pending.value.data(), pending.value.size());
     return submit(*slot, pending.caller, pending.command);
@@ -110,9 +126,12 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   FLUXON_CHECK(puts_.count(slot) && directory_.state(slot) == shm::SlotState::pending, "answer to a put that is not pending");
   const std::string key(directory_.key(slot));
   const std::vector<uint32_t> replaced = std::move(puts_.at(slot).replaced);
+  const bool elsewhere = puts_.at(slot).elsewhere;
+  const KeyLeaseId lease = puts_.at(slot).lease;
+  const PutId own = puts_.at(slot).putId;
   puts_.erase(slot);
   Code code = reply.code;
-  const bool published = code == Code::ok && reply.published;
+  const bool published = code == Code::ok && reply.published && !elsewhere;
   // What was retired for a put that did not become the route may be the route still: the master hears of it before its release.
   if (!published) {
     for (const uint32_t old : replaced) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
@@ -123,9 +142,18 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   // Replies may overtake each other: an older put of the key that is answered later must not bring back its value.
   if (published && current) bound = reply.putId;
   if (published && current && serving(now)) {
-    awaitReaders(retireOlder(slot, reply.putId));
     counters_.putBytes += directory_.payloadBytes(slot);
-    directory_.commit(slot, reply.putId);
+    if (undecided(slot)) {
+      published_.emplace(slot, Published{reply.putId, lease});
+      open(key);
+    } else {
+      awaitReaders(retireOlder(slot, reply.putId));
+      directory_.commit(slot, reply.putId, lease);
+    }
+  } else if (elsewhere) {
+    if (code == Code::ok && current) bound = reply.putId;
+    if (code != Code::ok) ++counters_.putsFailed;
+    endExport(own);  // the slot goes when nobody reads it any more
   } else {
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     if (published && current) code = Code::outcomeUnknown;  // our lease has run out: others may not wait for us any more
@@ -139,29 +167,42 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
     answer.payload = reply.detail;
     host_.answer(pending.caller, std::move(answer));
   }
+  settlePublished(key, now);
   close(key, now);
 }
 
-void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
-  const std::string key = pending.request.key;
-  if (pending.given) {
-  } else if (answerLocal(pending.caller, pending.asked)) {
-  } else if (mustWait(pending.asked)) {
-    controls_[key].waiting.push_back({pending.caller, std::move(pending.asked)});
-    --controls_.at(key).open;
-    return;
-  } else if (reply.code != Code::ok || reply.node == settings_.node) {
-    // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
-    if (reply.code == Code::ok || reply.code == Code::miss) ++counters_.ringMisses;
-    answerCode(pending.caller, reply.code == Code::ok ? Code::miss : reply.code, reply.detail);
-  } else {
-    Answer answer;
-    answer.node = reply.node;
-    answer.putId = reply.putId;
-    answer.valueBytes = reply.bytes;
-    host_.answer(pending.caller, std::move(answer));
+// Another put of the key has been submitted here and not been decided. It waits for no invalidation of this owner: what it has not
+// retired when it was submitted must not become readable before its answer, it may be older.
+bool OwnerCore::undecided(uint32_t except) const {
+  bool found = false;
+  directory_.forEach(directory_.key(except), directory_.hash(except), [&](uint32_t slot) {
+    const auto put = puts_.find(slot);
+    found |= slot != except && put != puts_.end() && !put->second.elsewhere && directory_.state(slot) == shm::SlotState::pending;
+  });
+  return found;
+}
+
+// Values that waited for other puts of their key: the newest is readable now, unless something newer has come.
+void OwnerCore::settlePublished(const std::string& key, Time now) {
+  std::vector<uint32_t> waiting;
+  bool newer = false;
+  const PutId bound = controls_.at(key).bound;
+  directory_.forEach(key, keyHash(key), [&](uint32_t slot) {
+    if (published_.count(slot)) waiting.push_back(slot);
+    newer |= directory_.state(slot) == shm::SlotState::committed;
+  });
+  if (waiting.empty() || undecided(waiting.front())) return;
+  for (const uint32_t slot : waiting) {
+    const Published value = published_.at(slot);
+    published_.erase(slot);
+    if (value.putId == bound && !newer && serving(now)) {
+      directory_.commit(slot, value.putId, value.lease);
+    } else {
+      dropped_.push_back({key, value.putId, directory_.offset(slot)});
+      freeSlot(slot);
+    }
+    close(key, now);
   }
-  close(key, now);
 }
 
 // The serving lease has run out, or the term is over: callers are answered; effects are undone when the replies come.
@@ -178,6 +219,7 @@ void OwnerCore::failPending() {
     }
   }
   for (auto& [key, control] : controls_) {
+    control.asking = false;
     for (const Waiting& waiting : std::exchange(control.waiting, {}))
       answerCode(waiting.caller, Code::unavailable, "the master does not answer");
   }

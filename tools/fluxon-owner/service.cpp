@@ -14,19 +14,15 @@ namespace fluxon::owner {
 namespace {
 
 constexpr Duration kFirstBeat = milliseconds(100);  // the master has not said yet how long leases are
+constexpr Duration kLastPuts = seconds(1);  // that an owner which stops waits for
 constexpr size_t kClientsScannedHere = 4;
 constexpr size_t kSlotsScannedHere = 64;
 
-std::string bootId() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
-rpc::Registration registrationOf(NodeFiles& files, const Config& config) {
+rpc::Registration registrationOf(NodeFiles& files, const Config& config, const std::string& hostId) {
   rpc::Registration registration;
   registration.node = files.node();
-  registration.hostId = bootId();
+  registration.hostId = hostId;
+  registration.label = config.owner.label;
   registration.pid = static_cast<uint64_t>(::getpid());
   registration.segmentBytes = files.segmentBytes();
   registration.maxKeys = config.owner.maxKeys;
@@ -41,17 +37,34 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
       populating_(config.owner.populate),
       populatePages_(config.owner.populate),
       core_({files.node()}, files.directory(), files.segment(), files.segmentBytes(), *this),
+      peers_(daemon, files, config,
+             {[this](uint64_t id, const Error& error) {
+                core_.fetched(id, error, bootTime());
+                run();
+              },
+              [this](PutId id) {
+                core_.unexported(id, bootTime());
+                run();
+              }}),
       clients_(daemon, files, config.owner.maxClients,
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); }}),
       link_(daemon, access,
-            {files.paths().masterSocket(), config.common.master, files.paths().cluster, registrationOf(files, config)}, core_,
+            {files.paths().masterSocket(), config.common.master, files.paths().cluster, registrationOf(files, config, peers_.hostId())}, core_,
             files.header(), [this] { run(); }),
-      tasks_(*this) {}
+      left_(nullptr),
+      tasks_(*this) {
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  leave_ = kj::mv(paf.fulfiller);
+  left_ = kj::mv(paf.promise);
+}
 Service::~Service() noexcept = default;
 
 Error Service::start() {
+  if (files_.adopted()) core_.adopt(clients_.adopt());
   if (Error error = clients_.listen(); !error.ok()) return error;
+  if (Error error = peers_.start(); !error.ok()) return error;
+  link_.setLink(peers_.address());
   link_.start();
   tasks_.add(beat());
   if (populatePages_) tasks_.add(populate(0));
@@ -61,8 +74,27 @@ Error Service::start() {
 
 kj::Promise<void> Service::stop() {
   clients_.stop();
-  core_.drop(bootTime());
-  return link_.leave();
+  return decided(bootTime() + kLastPuts).then([this] { return farewell(); });
+}
+
+// Puts that the master is deciding are waited for: it would not know whether they are values of the next life.
+kj::Promise<void> Service::decided(Time until) {
+  if (files_.directory().count(shm::SlotState::pending) == 0 || bootTime() >= until) return kj::READY_NOW;
+  return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this, until] { return decided(until); });
+}
+
+kj::Promise<void> Service::farewell() {
+  core_.keep(bootTime());
+  files_.directory().setLease(0);
+  files_.directory().setServing(Incarnation());
+  if (leaving_) files_.discard();
+  return link_.leave(leaving_ ? MasterLink::Values::gone : MasterLink::Values::kept);
+}
+
+void Service::leave() {
+  if (std::exchange(leaving_, true)) return;
+  log::info("everything is elsewhere: leaves for good");
+  leave_->fulfill();
 }
 
 kj::Promise<void> Service::beat() {
@@ -90,8 +122,9 @@ void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
     std::vector<bool> held;
   };
   auto job = std::make_shared<Job>(Job{clients_.files(), std::move(refs), {}});
-  const auto look = [job] {
+  const auto look = [this, job] {
     std::vector<const shm::ClientFile*> clients;
+    clients.push_back(&peers_.hazards());
     for (const auto& file : job->files) clients.push_back(reinterpret_cast<const shm::ClientFile*>(file->data()));
     job->held = shm::scanHazards(clients, job->refs);
   };
@@ -106,6 +139,7 @@ void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
 
 // After anything that may have changed the core: arms its next wake-up.
 void Service::run() {
+  peers_.setIncarnation(link_.registration().incarnation);
   link_.check();
   const Time next = core_.nextWake();
   auto paf = kj::newPromiseAndFulfiller<void>();
@@ -147,9 +181,12 @@ std::string Service::metrics() const {
   gauge("fluxon_owner_directory_overflow_slots", "Overflow slots in use: values found through the ring only.",
         files_.directory().overflowUsed());
   gauge("fluxon_owner_grants", "Puts whose extent is being filled or decided.", core_.grants());
-  gauge("fluxon_owner_ring_holds", "Holders that the owner accounts for.", core_.ringHolds());
+  gauge("fluxon_owner_ring_holds", "Holders that the owner gave with an answer (held words).", clients_.held());
   gauge("fluxon_owner_requests_pending", "Requests to the master without an answer.", core_.requestsPending());
   gauge("fluxon_owner_reserve_bytes", "Extents at hand ahead of puts.", core_.reserveBytes());
+  gauge("fluxon_owner_flights", "Copies from other owners under way.", core_.flights());
+  gauge("fluxon_owner_exports", "Values that another owner is to come for.", core_.exports());
+  peers_.show(page);
   const OwnerCounters& c = core_.counters();
   counter("fluxon_owner_ring_gets_total", "Gets that came through the ring.", c.ringGets);
   counter("fluxon_owner_ring_misses_total", "Gets that came through the ring and found nothing.", c.ringMisses);
@@ -162,7 +199,16 @@ std::string Service::metrics() const {
   counter("fluxon_owner_invalidated_total", "Replicas retired because another owner or a delete replaced them.", c.invalidated);
   counter("fluxon_owner_reclaimed_total", "Replicas given up to eviction.", c.reclaimed);
   counter("fluxon_owner_reclaim_busy_total", "Victims that were being read and stayed.", c.reclaimBusy);
-  counter("fluxon_owner_rejoins_total", "Times the content was dropped to join a term anew.", c.rejoins);
+  counter("fluxon_owner_fetches_total", "Copies from other owners begun.", c.fetches);
+  counter("fluxon_owner_fetches_failed_total", "Copies from other owners that failed.", c.fetchesFailed);
+  counter("fluxon_owner_fetched_bytes_total", "Payload bytes of copies from other owners.", c.fetchedBytes);
+  counter("fluxon_owner_temporary_total", "Copies that did not become replicas.", c.temporary);
+  counter("fluxon_owner_flights_joined_total", "Gets that waited for a copy that was under way.", c.joinedFlights);
+  counter("fluxon_owner_copies_ordered_total", "Copies made by order of the master.", c.copiesOrdered);
+  counter("fluxon_owner_puts_exported_total", "Puts whose value another owner came for.", c.exports);
+  counter("fluxon_owner_adopted_total", "Values of an earlier life or term that are served again.", c.adopted);
+  counter("fluxon_owner_adopt_refused_total", "Values of an earlier life or term that had to go.", c.adoptRefused);
+  counter("fluxon_owner_rejoins_total", "Times this owner joined anew after it had joined.", c.rejoins);
   counter("fluxon_owner_scans_total", "Scans of hazard words.", c.scans);
   counter("fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.",
           c.directoryFull);

@@ -11,6 +11,7 @@
 #include "master_link.h"
 #include "node_files.h"
 #include "owner_core.h"
+#include "peer_link.h"
 #include "rpc/daemon.h"
 
 namespace fluxon::owner {
@@ -23,8 +24,11 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   Error start();
   kj::Promise<void> ready() { return link_.firstJoined(); }
   void setHttp(std::string address) { link_.setHttp(std::move(address)); }
-  // Serves nothing any more, answers what is open, tells the master.
+  // Serves nothing any more, answers what is open, tells the master. The values stay for the next life, unless the master has told this
+  // owner to leave.
   kj::Promise<void> stop();
+  // Resolves when the master has told this owner to leave.
+  kj::Promise<void> left() { return kj::mv(left_); }
   std::string metrics() const;
   std::string health(bool& healthy) const;
 
@@ -32,8 +36,16 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   void send(const rpc::Request& request) override { link_.send(request); }
   bool answer(Caller caller, Answer answer) override { return clients_.answer(caller, answer); }
   void scan(uint64_t scan, std::vector<uint64_t> refs) override;
+  void fetch(Fetch fetch) override { peers_.fetch(std::move(fetch)); }
+  void cancelFetches() override { peers_.cancelAll(); }
+  void exportValue(PutId id, uint64_t offset, uint64_t bytes) override { peers_.exportValue(id, files_.segment() + offset, bytes); }
+  void unexport(PutId id) override { peers_.unexport(id); }
+  bool neighbour(const rpc::Peer& peer) override { return peers_.neighbour(peer); }
+  void leave() override;
 
  private:
+  kj::Promise<void> decided(Time until);
+  kj::Promise<void> farewell();
   kj::Promise<void> beat();
   kj::Promise<void> populate(uint64_t at);
   void run();
@@ -44,8 +56,12 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   bool populating_;
   bool populatePages_;
   OwnerCore core_;
+  PeerLink peers_;
   Clients clients_;
   MasterLink link_;
+  bool leaving_ = false;
+  kj::Own<kj::PromiseFulfiller<void>> leave_;
+  kj::Promise<void> left_;
   kj::Own<kj::PromiseFulfiller<void>> rescheduled_;
   kj::TaskSet tasks_;
 };

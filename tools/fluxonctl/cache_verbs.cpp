@@ -53,6 +53,10 @@ Result<Connection> connect(const Options& options) {
   return error;
 }
 
+const char* sourceName(Source source) {
+  return source == Source::local ? "local" : source == Source::neighbour ? "neighbour" : "remote";
+}
+
 int miss(const std::string& key) { return fail(Code::miss, std::string(sentence(Code::miss)) + ": " + quoted(key)); }
 
 std::vector<Cell> keyAnd(const std::string& key, std::initializer_list<Cell> cells) {
@@ -74,7 +78,8 @@ int put(Connection& connection, const Options& options, const Input& input) {
   Client& client = connection.client;
   const std::string& key = options.keys.front();
   const PutOptions how{options.rejectIfExists ? OnExisting::reject : OnExisting::replace,
-                       options.rejectIfInFlight ? OnInFlight::reject : OnInFlight::allow, options.lease, options.callTimeoutMs()};
+                       options.rejectIfInFlight ? OnInFlight::reject : OnInFlight::allow, options.lease, options.callTimeoutMs(),
+                       options.replicas};
   PutResult result;
   uint64_t bytes = input.size();
   if (bytes > kInline) {
@@ -111,7 +116,7 @@ int get(Client& client, const Options& options) {
   if (!error.ok()) return fail(error);
   if (options.format == Format::table) return 0;
   std::vector<Cell> row = keyAnd(key, {version(PutId(holder->putId())), number("bytes", holder->size()),
-                                       text("source", holder->source() == Source::local ? "local" : "neighbour")});
+                                       text("source", sourceName(holder->source()))});
   row.push_back(toStdout ? text("value_base64", base64(holder->text().data(), holder->size())) : text("file", options.file));
   Rows(Format::json).add(row);
   return 0;
@@ -145,8 +150,7 @@ int read(Client& client, const Options& options) {
     if (!options.file.empty()) {
       if (const Error error = replaceFile(options.file + "/" + fileName(key), holder->bytes()); !error.ok()) return fail(error);
     }
-    const bool isLocal = holder->source() == Source::local;
-    rows.add(keyAnd(key, {number("bytes", holder->size()), text("source", isLocal ? "local" : "neighbour"), number("ns", ns)}));
+    rows.add(keyAnd(key, {number("bytes", holder->size()), text("source", sourceName(holder->source())), number("ns", ns)}));
     rows.flush();
     if (const int failed = finishOutput(0); failed != 0) return failed;
   }

@@ -52,10 +52,13 @@ int dispatch(const Options& options) {
   switch (options.verb) {
     case Verb::status:
     case Verb::members:
+    case Verb::drain:
+    case Verb::evict:
     case Verb::routes:
     case Verb::metrics: return operatorVerb(options);
     case Verb::pins:
     case Verb::rings:
+    case Verb::clean:
     case Verb::statLocal: return shmVerb(options);
     case Verb::configCheck: return configCheck(options);
     case Verb::configShow: return configShow(options);

@@ -131,7 +131,8 @@ Result<std::vector<MemberInfo>> MasterClient::members() {
     members.push_back({rpc::toString(from.getNode()), rpc::toString(from.getState()), Incarnation(from.getIncarnation()), from.getPid(),
                        rpc::toString(from.getHttp()), from.getLeaseLeftMs(), from.getSegmentBytes(), from.getFreeBytes(),
                        from.getLargestFree(), from.getRoutedBytes(), from.getLeasedBytes(), from.getReservedBytes(),
-                       from.getInFlightBytes(), from.getHeldBytes(), from.getReplicas(), from.getWaitingPuts()});
+                       from.getInFlightBytes(), from.getHeldBytes(), from.getReplicas(), from.getWaitingPuts(), rpc::toString(from.getLink()),
+                       rpc::toString(from.getLabel())});
   }
   return members;
 }
@@ -154,6 +155,21 @@ Result<std::vector<RouteInfo>> MasterClient::routes(const std::string& prefix, c
     for (const auto node : from.getNodes()) to.nodes.push_back(rpc::toString(node));
   }
   return routes;
+}
+
+Error MasterClient::drain(const std::string& node) {
+  auto request = state_->operatorClient().drainRequest();
+  request.setNode(rpc::textOf(node));
+  const auto answer = state_->answer(request.send());
+  return answer ? Error{codeFromWire(answer.value().getCode()), rpc::toString(answer.value().getDetail())} : answer.error();
+}
+
+Error MasterClient::evict(const std::string& node, uint32_t percent) {
+  auto request = state_->operatorClient().evictRequest();
+  request.setNode(rpc::textOf(node));
+  request.setPercent(percent);
+  const auto answer = state_->answer(request.send());
+  return answer ? Error{codeFromWire(answer.value().getCode()), rpc::toString(answer.value().getDetail())} : answer.error();
 }
 
 Result<std::string> MasterClient::page(const std::string& address, const std::string& path) {

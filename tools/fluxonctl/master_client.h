@@ -32,6 +32,7 @@ struct MemberInfo {
   int64_t leaseLeftMs = 0;
   uint64_t segmentBytes = 0, freeBytes = 0, largestFree = 0, routedBytes = 0, leasedBytes = 0, reservedBytes = 0, inFlightBytes = 0,
            heldBytes = 0, replicas = 0, waitingPuts = 0;
+  std::string link, label;  // empty: off, none
 };
 
 struct RouteInfo {
@@ -51,6 +52,9 @@ class MasterClient {
   Result<std::vector<MemberInfo>> members();
   // Up to `limit` routes after `after`; fewer only at the end.
   Result<std::vector<RouteInfo>> routes(const std::string& prefix, const std::string& after, uint32_t limit);
+  Error drain(const std::string& node);
+  // `node` empty: all.
+  Error evict(const std::string& node, uint32_t percent);
   // Body of http://<address><path>.
   Result<std::string> page(const std::string& address, const std::string& path);
 

@@ -1,8 +1,13 @@
 #include "operator_verbs.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <functional>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/size.h"
 #include "master_client.h"
@@ -29,7 +34,7 @@ Cell urlCell(const std::string& http) {
   return cell;
 }
 uint64_t usedBytes(const MemberInfo& member) { return member.segmentBytes - std::min(member.freeBytes, member.segmentBytes); }
-bool lives(const MemberInfo& member) { return member.state == "joined" || member.state == "silent"; }
+bool lives(const MemberInfo& member) { return member.state != "left" && member.state != "fenced"; }
 Cell signedNumber(const std::string& name, int64_t value) {
   return {name, std::to_string(value), std::to_string(value), Cell::Align::right};
 }
@@ -87,7 +92,70 @@ int members(MasterClient& master, const Options& options) {
               signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
               size("largest_free_bytes", m.largestFree), size("routed_bytes", m.routedBytes), size("leased_bytes", m.leasedBytes),
               size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("held_bytes", m.heldBytes),
-              number("replicas", m.replicas), number("waiting_puts", m.waitingPuts), jsonOnly(urlCell(m.http))});
+              number("replicas", m.replicas), number("waiting_puts", m.waitingPuts), jsonOnly(urlCell(m.http)),
+              jsonOnly(text("link", m.link)), jsonOnly(text("label", m.label))});
+  }
+  return 0;
+}
+
+constexpr useconds_t kLookUs = 200'000;
+constexpr Duration kNoProgress = seconds(5);
+
+// Looks until `done` says so of every member that is meant. Ends early, with what is left, when nothing has changed for a while and
+// `--timeout` has passed.
+int watch(MasterClient& master, const Options& options, const std::string& what,
+          const std::function<bool(const std::vector<MemberInfo>&, std::string& left)>& done) {
+  const Duration patience = options.timeoutMs ? milliseconds(*options.timeoutMs) : kNoProgress;
+  std::string left, before;
+  for (Time last = bootTime();;) {
+    const Result<std::vector<MemberInfo>> members = master.members();
+    if (!members) return fail(members.error());
+    if (done(members.value(), left)) return 0;
+    if (left != before) {
+      if (options.format == Format::table) emit(what + ": " + left + "\n"), std::fflush(stdout);
+      last = bootTime();
+    } else if (bootTime() >= last + patience) {
+      return fail({Code::timedOut, what + " goes on, but " + left});
+    }
+    before = left;
+    ::usleep(kLookUs);
+  }
+}
+
+int drain(MasterClient& master, const Options& options) {
+  const std::string& node = options.nodes.front();
+  if (const Error error = master.drain(node); !error.ok()) return fail(error);
+  const int status = !options.wait ? 0 : watch(master, options, "drain of " + node, [&](const auto& members, std::string& left) {
+    for (const MemberInfo& member : members) {
+      if (member.node != node || !lives(member)) continue;
+      left = std::to_string(member.replicas) + " values are there";
+      return false;
+    }
+    return true;
+  });
+  if (status == 0 && options.format == Format::json) Rows(Format::json).add({text("node", node), flag("left", options.wait)});
+  if (status == 0 && options.format == Format::table) emit("node " + node + (options.wait ? " has left\n" : " is being drained\n"));
+  return status;
+}
+
+int evict(MasterClient& master, const Options& options) {
+  const std::string node = options.nodes.empty() ? "" : options.nodes.front();
+  if (const Error error = master.evict(node, options.percent); !error.ok()) return fail(error);
+  const auto meant = [&](const MemberInfo& member) { return lives(member) && (node.empty() || member.node == node); };
+  const int status = !options.wait ? 0 : watch(master, options, "evict", [&](const auto& members, std::string& left) {
+    left.clear();
+    for (const MemberInfo& member : members) {
+      if (!meant(member) || usedBytes(member) <= member.segmentBytes / 100 * options.percent) continue;
+      left += (left.empty() ? "" : ", ") + member.node + " has " + formatSize(usedBytes(member)) + " in use";
+    }
+    return left.empty();
+  });
+  if (status != 0 || options.format == Format::table) return status;
+  const Result<std::vector<MemberInfo>> members = master.members();
+  if (!members) return fail(members.error());
+  Rows rows(Format::json);
+  for (const MemberInfo& member : members.value()) {
+    if (meant(member)) rows.add({text("node", member.node), number("used_bytes", usedBytes(member))});
   }
   return 0;
 }
@@ -216,6 +284,8 @@ int operatorVerb(const Options& options) {
   switch (options.verb) {
     case Verb::members: return members(*master.value(), options);
     case Verb::routes: return routes(*master.value(), options);
+    case Verb::drain: return drain(*master.value(), options);
+    case Verb::evict: return evict(*master.value(), options);
     case Verb::metrics: return metrics(*master.value(), paths.value(), options);
     default: return status(*master.value(), options);
   }

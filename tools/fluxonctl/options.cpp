@@ -94,6 +94,7 @@ class Verbs {
     put->add_flag("--reject-if-exists", options_.rejectIfExists, "fail (73) when the key has a value");
     put->add_flag("--reject-if-in-flight", options_.rejectIfInFlight, "fail (75) when another put of the key is in flight");
     put->add_option("--lease", options_.lease, "keep the value while this key lease lives")->check(refuseNoNumber);
+    put->add_option("--replicas", options_.replicas, "nodes that shall have the value (default: 1)")->check(CLI::Range(1, 255));
     CLI::App* get = verb(app_, "get", "print a value", Verb::get);
     key(get);
     file(get, "-o,--output", "write to this file, which is replaced at once when all is there");
@@ -124,6 +125,15 @@ class Verbs {
     paging(verb(app_, "routes", "what the master knows of keys", Verb::routes));
     verb(app_, "metrics", "the /metrics page of a process, or of all", Verb::metrics)
         ->add_option("PROCESS", options_.process, "master, or the name of a node");
+    CLI::App* drain = verb(app_, "drain", "bring a node's values to others, and let it leave for good", Verb::drain);
+    drain->add_option("NODE", options_.nodes, "the node")->required()->expected(1)->allow_extra_args(false);
+    drain->add_flag("!--no-wait", options_.wait, "only begin");
+    CLI::App* evict = verb(app_, "evict", "let values go until no more than a share of each segment is in use", Verb::evict);
+    evict->add_option("NODE", options_.nodes, "only of this node")->expected(1)->allow_extra_args(false);
+    evict->add_option("--to", options_.percent, "percent of the segment, 0 to 100")->required()->check(CLI::Range(0, 100));
+    evict->add_flag("!--no-wait", options_.wait, "only begin");
+    verb(app_, "clean", "remove what nodes that have ended left in /dev/shm", Verb::clean)
+        ->add_option("NODE", options_.nodes, "these nodes (default: all that have ended)");
     verb(app_, "pins", "who holds which value (from /dev/shm alone)", Verb::pins);
     verb(app_, "rings", "command rings and counters of the clients (from /dev/shm alone)", Verb::rings);
   }

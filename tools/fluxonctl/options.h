@@ -13,8 +13,8 @@ namespace fluxon::ctl {
 
 enum class Verb {
   put, get, read, remove, stat, exists, list, count, leaseGrant, leaseKeepAlive, leaseRevoke,  // through the library
-  status, members, routes, metrics,                                                     // through the master's Operator
-  pins, rings, statLocal,                                                               // from files in /dev/shm alone
+  status, members, routes, metrics, drain, evict,                                       // through the master's Operator
+  pins, rings, statLocal, clean,                                                        // from files in /dev/shm alone
   configCheck, configShow, doctor, up, down,
 };
 
@@ -37,6 +37,10 @@ struct Options {
   uint64_t lease = 0;
   uint64_t ttlMs = 0;
   std::string process;                  // metrics; empty: all
+  std::vector<std::string> nodes;       // drain: one; evict: one or none (all); clean: any number (none: all that have ended)
+  uint32_t percent = 0;                 // evict
+  uint32_t replicas = 1;                // put
+  bool wait = true;                     // drain, evict: until it is done
   bool detach = false;
   std::string logDir;
 

@@ -1,5 +1,7 @@
 #include "shm_verbs.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -46,15 +48,17 @@ std::vector<Cell> clientCells(const std::string& node, const ClientCopy& client)
 
 Cell unknown(const std::string& name) { return {name, "?", "null"}; }
 
-// Slots named by hazard words, each with the number of words.
+// Slots named by hazard words and held words, each with the number of words.
 std::map<uint64_t, uint64_t> hazardsOf(const shm::ClientFile& file) {
   std::map<uint64_t, uint64_t> refs;
-  for (const shm::HazardShard& shard : file.hazards) {
-    const uint32_t high = std::min(shard.highWater.load(std::memory_order_relaxed), shm::kHazardsPerShard);
+  const auto add = [&](const shm::Half& highWater, const shm::Word* words, uint32_t count) {
+    const uint32_t high = std::min(highWater.load(std::memory_order_relaxed), count);
     for (uint32_t i = 0; i < high; ++i) {
-      if (const uint64_t ref = shard.words[i].load(std::memory_order_relaxed)) ++refs[ref];
+      if (const uint64_t ref = words[i].load(std::memory_order_relaxed)) ++refs[ref];
     }
-  }
+  };
+  for (const shm::HazardShard& shard : file.hazards) add(shard.highWater, shard.words, shm::kHazardsPerShard);
+  add(file.held.highWater, file.held.words, shm::kHeldWords);
   return refs;
 }
 
@@ -184,6 +188,29 @@ int statLocal(const shm::Paths& paths, const std::vector<std::string>& nodes, co
   return fail(Code::miss, std::string(sentence(Code::miss)) + ": " + quoted(key));
 }
 
+// Nodes that are named, or all that have ended: their files go.
+int clean(const shm::Paths& paths, const std::vector<std::string>& nodes, const Options& options) {
+  Rows rows(options.format);
+  int status = 0;
+  for (const std::string& node : options.nodes.empty() ? nodes : options.nodes) {
+    if (options.nodes.empty() && shm::LockFile::held(paths.file(node, "lock"))) continue;
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) {
+      status = fail({Code::unavailable, "no files of node " + node + " in " + paths.clusterDir()});
+      continue;
+    }
+    uint64_t bytes = 0;
+    if (struct stat segment{}; ::stat(paths.file(node, "segment").c_str(), &segment) == 0) bytes = static_cast<uint64_t>(segment.st_blocks) * 512;
+    if (const Error error = shm::removeNode(paths, node); !error.ok()) {
+      status = fail(error);
+    } else {
+      rows.add({text("node", node), size("segment_bytes", bytes), flag("removed", true)});
+    }
+  }
+  rows.flush();
+  if (rows.empty() && status == 0) complain("nothing to remove");
+  return status;
+}
+
 }  // namespace
 
 int shmVerb(const Options& options) {
@@ -200,6 +227,7 @@ int shmVerb(const Options& options) {
   switch (options.verb) {
     case Verb::pins: return pins(paths.value(), nodes, options.format);
     case Verb::rings: return rings(paths.value(), nodes, options.format);
+    case Verb::clean: return clean(paths.value(), nodes, options);
     default: return statLocal(paths.value(), nodes, options);
   }
 }

@@ -82,7 +82,13 @@ int run(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec
     voice.ready();
   };
   events.problem = [&](const std::string& line) { voice.problem(line + voice.hint); };
-  return supervise(std::move(processes), options.timeoutMs, std::move(events));
+  const int status = supervise(std::move(processes), options.timeoutMs, events);
+  // What up has started it takes away, the values too.
+  for (const std::string& node : options.node.empty() ? options.config.up.nodes : std::vector{options.node}) {
+    if (::access(paths.nodeDir(node).c_str(), F_OK) != 0) continue;
+    if (const Error error = shm::removeNode(paths, node); !error.ok()) events.problem(error.message());
+  }
+  return status;
 }
 
 void sayLine(const std::string& line) {

@@ -55,7 +55,8 @@ FLUXON_API const char* fluxon_node(const fluxon_client* client);
 
 typedef enum fluxon_source {
   FLUXON_SOURCE_LOCAL = 1,     /* memory of the client's own node */
-  FLUXON_SOURCE_NEIGHBOUR = 2  /* memory of another node of this host, in place */
+  FLUXON_SOURCE_NEIGHBOUR = 2, /* memory of another node of this host, in place */
+  FLUXON_SOURCE_REMOTE = 3     /* brought from another host for this get, and now in memory of the client's own node */
 } fluxon_source;
 
 /* The right to read a value. `data` stays valid and unchanged until release, whatever happens to the key. */
@@ -85,8 +86,9 @@ typedef struct fluxon_put_options {
   uint32_t timeout_ms;
   uint32_t reject_if_exists;    /* 1: EXISTS when the key has a value */
   uint32_t reject_if_in_flight; /* 1: IN_FLIGHT when another put of the key has begun and not ended */
-  uint32_t reserved;
+  uint32_t replicas;            /* how many nodes shall have the value when the put returns, as far as there are nodes with room; 0: 1 */
   uint64_t lease;               /* 0, or a key lease: the value is kept while it lives, and deleted with it */
+  const char* source_node;      /* NULL, or a node of this host in whose memory the value is filled on its way to where it shall lie */
 } fluxon_put_options;
 
 /* Puts a copy of `length` bytes. On OK the value is what gets return from now on. When it had to wait for space it has waited

@@ -48,6 +48,8 @@ struct PutOptions {
   OnInFlight onInFlight = OnInFlight::allow;
   uint64_t lease = 0;
   uint32_t timeoutMs = 0;
+  uint32_t replicas = 1;
+  std::string sourceNode;  // a node of this host in whose memory the value is filled; empty: where it shall lie
 };
 
 enum class PutOutcome { done, exists, inFlight };
@@ -57,7 +59,7 @@ struct PutResult {
   explicit operator bool() const { return outcome == PutOutcome::done; }
 };
 
-enum class Source : uint32_t { local = FLUXON_SOURCE_LOCAL, neighbour = FLUXON_SOURCE_NEIGHBOUR };
+enum class Source : uint32_t { local = FLUXON_SOURCE_LOCAL, neighbour = FLUXON_SOURCE_NEIGHBOUR, remote = FLUXON_SOURCE_REMOTE };
 
 // The right to read a value; unchanged until destroyed, whatever happens to its key.
 class Holder {
@@ -228,8 +230,8 @@ class Client {
     if (code != FLUXON_OK) detail::fail(code);
   }
   static fluxon_put_options convert(const PutOptions& options) {
-    return {options.timeoutMs, options.onExisting == OnExisting::reject ? 1u : 0u, options.onInFlight == OnInFlight::reject ? 1u : 0u, 0,
-            options.lease};
+    return {options.timeoutMs, options.onExisting == OnExisting::reject ? 1u : 0u, options.onInFlight == OnInFlight::reject ? 1u : 0u,
+            options.replicas, options.lease, options.sourceNode.empty() ? nullptr : options.sourceNode.c_str()};
   }
   fluxon_client* raw_ = nullptr;
 };

@@ -1,0 +1,323 @@
+// MasterCore: who takes part. Registration, inventory, fencing, farewell, the recovery window.
+#include <algorithm>
+
+#include "base/check.h"
+#include "master_core.h"
+
+namespace fluxon::master {
+namespace {
+
+constexpr size_t kForgetSlice = 1000;        // extents
+constexpr Duration kRemember = seconds(600);  // how long the replicas of a fenced owner wait for its next life
+
+}  // namespace
+
+rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
+  rpc::Registered result;
+  result.leaseMs = static_cast<uint64_t>(settings_.lease.ms());
+  const auto refuse = [&](Code code, std::string detail) {
+    result.code = code;
+    result.detail = std::move(detail);
+    return result;
+  };
+  if (!validName(registration.node)) return refuse(Code::protocol, "node name");
+  if (!registration.label.empty() && !validName(registration.label)) return refuse(Code::protocol, "label");
+  if (!registration.incarnation) return refuse(Code::protocol, "no incarnation");
+  if (ended_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
+  const auto found = members_.find(registration.node);
+  const std::shared_ptr<Member> known = found == members_.end() ? nullptr : found->second;
+  if (known && known->incarnation() == registration.incarnation) {
+    if (!known->lives()) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
+    known->connected = true;
+    known->leaseEnd = leaseEnd(settings_.lease, now);
+    result.inventory = known->state == MemberState::reporting;
+    for (const auto& [id, message] : known->orders) outbox_.send(*known, message);
+    member = known;
+    return result;
+  }
+  // On one host the node's lock file proves that the old process is gone or has stopped serving (lease 0 in its header).
+  if (known && known->lives() && known->registration().hostId != registration.hostId && now < known->leaseEnd)
+    return refuse(Code::unavailable, "node " + registration.node + " is alive on another host");
+  // Checked in full before anything changes: a senseless registration costs nobody anything.
+  auto fresh = std::make_shared<Member>(registration, leaseEnd(settings_.lease, now));
+  for (const Extent& extent : registration.occupied) {
+    if (!fresh->space.adopt(extent, Use::unrouted)) return refuse(Code::protocol, "occupied extents overlap or are none");
+  }
+  if (known && known->lives()) end(*known, MemberState::fenced, now);
+  if (registration.adopts) {
+    const bool same = known && known->incarnation() == registration.adopts && known->registration().hostId == registration.hostId;
+    if (same && known->state == MemberState::fenced && known->forgetAt != Time::never()) {
+      fresh->before = known;
+      known->forgetAt = Time::never();  // its replicas are revived or forgotten when the inventory is complete
+    } else if (recovering_ && closing_ == 0 && recorded(registration.node) == registration.adopts) {
+      fresh->inWindow = true;
+    }
+  }
+  result.inventory = fresh->before || fresh->inWindow;
+  if (known && !fresh->before) forget(known);
+  members_[registration.node] = member = std::move(fresh);
+  if (result.inventory) {
+    if (!durable_.members.count(registration.node)) record(registration.node, Incarnation());
+    return result;
+  }
+  join(*member);
+  // It serves nothing yet. Values that it offers and we do not know are still there: it drops them and comes again.
+  record(registration.node, registration.adopts ? Incarnation() : registration.incarnation);
+  if (!registration.adopts) confirm(*member, now);
+  return result;
+}
+
+// One page of what an owner has. Extents are taken as used before anything is decided about the values in them: a value that is
+// refused stays in use until its owner says that nobody reads it.
+void MasterCore::inventory(Member& member, const rpc::Request& request, Time now) {
+  if (member.state != MemberState::reporting) return replyCode(member, request.id, Code::protocol, "no inventory is expected");
+  rpc::Reply answer;
+  answer.id = request.id;
+  for (const rpc::Version& item : request.items) {
+    if (item.key.empty() || item.key.size() > kMaxKeyBytes || !item.putId || extentBytes(item.bytes) > member.space.capacity() ||
+        !member.space.adopt({item.offset, extentBytes(item.bytes)}, Use::inFlight)) {
+      end(member, MemberState::fenced, now);
+      return replyCode(member, request.id, Code::protocol, "inventory: extents overlap or are none");
+    }
+    if (take(member, item)) {
+      ++counters_.revived;
+      continue;
+    }
+    ++counters_.inventoryRefused;
+    member.space.unroute(item.offset);
+    answer.offsets.push_back(item.offset);
+  }
+  if (request.count == 0) return reply(member, std::move(answer));
+  // With this answer the owner serves: the next term must know that it may.
+  join(member);
+  record(member.node(), member.incarnation());
+  settling_.push_back({durable_.version, members_.at(member.node()), std::move(answer)});
+}
+
+bool MasterCore::take(Member& member, const rpc::Version& item) {
+  return member.before ? takeDormant(member, item) : recovering_ && closing_ == 0 && member.inWindow && takeOfTerm(member, item);
+}
+
+// Of an earlier term: the highest put_id of a key is its latest completed put (invariant 6). Key leases have ended with their term.
+bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
+  if (item.lease || item.putId.term() >= identity_.term.value) return false;
+  KeyEntry& entry = table_.at(item.key);
+  const bool known = std::any_of(entry.replicas.begin(), entry.replicas.end(), [&](const Replica& r) { return r.member == &member; });
+  if (entry.change || known || entry.putId > item.putId || (entry.putId == item.putId && entry.bytes != item.bytes)) {
+    table_.settle(entry);
+    return false;
+  }
+  if (entry.putId < item.putId) {
+    // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
+    for (const Replica& older : entry.replicas) {
+      older.member->space.unroute(older.offset);
+      if (older.member->lives()) invalidate(*older.member, {std::string(entry.key), item.putId});
+    }
+    entry.replicas.clear();
+    table_.setRoute(entry, item.putId, item.bytes, KeyLeaseId());
+  }
+  entry.replicas.push_back({&member, item.offset});
+  member.space.route(item.offset, &entry, entry.hash, false);
+  return true;
+}
+
+bool MasterCore::takeDormant(Member& member, const rpc::Version& item) {
+  KeyEntry* entry = table_.find(item.key);
+  if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
+  for (Replica& replica : entry->replicas) {
+    if (replica.member != member.before.get() || replica.offset != item.offset) continue;
+    replica.member->space.unroute(replica.offset);
+    replica.member = &member;
+    member.space.route(item.offset, entry, entry->hash, bool(entry->lease));
+    return true;
+  }
+  return false;
+}
+
+void MasterCore::join(Member& member) {
+  member.state = MemberState::joined;
+  ssds_ += member.registration().ssd;
+  if (member.before) forget(std::exchange(member.before, nullptr));
+}
+
+// The owner knows which of its values are none any more. Until then it may have served them, under the lease of the last term.
+void MasterCore::confirm(Member& member, Time now) {
+  if (member.joinedAt.ns != 0) return;
+  member.joinedAt = now;
+  expected_.erase(member.node());
+  if (recovering_ && expected_.empty()) closeWindow(now);
+}
+
+void MasterCore::leave(Member& member, Content content, Time now) {
+  if (!member.lives()) return;
+  const MemberState to = content == Content::kept ? MemberState::fenced : MemberState::left;
+  end(member, to, now);
+  if (to == MemberState::fenced) return;
+  forget(members_.at(member.node()));
+  remove(member.node(), now);
+}
+
+Incarnation MasterCore::recorded(const std::string& node) const {
+  const auto found = durable_.members.find(node);
+  return found == durable_.members.end() ? Incarnation() : found->second;
+}
+void MasterCore::record(const std::string& node, Incarnation life) {
+  durable_.members[node] = life;
+  ++durable_.version;
+  outbox_.persist();
+}
+// The node is no member any more, and is not waited for.
+void MasterCore::remove(const std::string& node, Time now) {
+  durable_.members.erase(node);
+  ++durable_.version;
+  outbox_.persist();
+  expected_.erase(node);
+  if (recovering_ && expected_.empty()) closeWindow(now);
+}
+
+void MasterCore::persisted(uint64_t version, Time now) {
+  const auto later = std::find_if(settling_.begin(), settling_.end(), [&](const Settling& each) { return each.version > version; });
+  const std::vector<Settling> settled(std::make_move_iterator(settling_.begin()), std::make_move_iterator(later));
+  settling_.erase(settling_.begin(), later);
+  for (const Settling& each : settled) {
+    if (each.answer) {
+      reply(*each.member, *each.answer);
+      continue;
+    }
+    each.member->fenceDurable = true;
+    settleChanges(*each.member, now);
+  }
+  if (closing_ != 0 && closing_ <= version) endWindow(now);
+}
+
+// Nothing is asked of the member any more. Changes wait for a fenced one until its fence is durable, and for one that left no more.
+void MasterCore::end(Member& member, MemberState to, Time now) {
+  ssds_ -= member.state == MemberState::joined && member.registration().ssd;
+  member.state = to;
+  const std::shared_ptr<Member> self = members_.at(member.node());
+  ended_.insert(member.incarnation());
+  if (to == MemberState::fenced) {
+    ++counters_.fenced;
+    member.forgetAt = now + kRemember;
+    record(member.node(), Incarnation());
+    settling_.push_back({durable_.version, self, std::nullopt});
+  }
+  while (!member.puts.empty()) abandonPut(member, member.puts.begin()->first);
+  while (!member.transfers.empty()) dropTransfer(member, member.transfers.begin()->first);
+  for (const auto& [node, other] : members_) {
+    for (auto& [operation, put] : other->puts) {
+      if (put.home == &member) put.home = nullptr, put.homeless = true;
+    }
+    for (auto& [id, transfer] : other->transfers) {
+      if (transfer.source == &member) transfer.source = nullptr;
+      if (transfer.spread && transfer.spread->origin == &member) transfer.spread->origin = nullptr;
+    }
+    std::erase_if(other->waiting, [&](const Waiting& waiting) {
+      if (other.get() != &member && waiting.member != &member) return false;
+      const bool own = waiting.member == &member;
+      replyCode(*waiting.member, waiting.request.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
+      return true;
+    });
+  }
+  std::erase_if(counts_, [&](const CountJob& job) { return job.member == &member; });
+  std::erase_if(windowed_, [&](const Deferred& waiting) { return waiting.member == &member; });
+  member.orders.clear();
+  member.invalidations.clear();
+  member.toMove.clear();
+  if (member.before) forget(std::exchange(member.before, nullptr));
+
+  for (const std::string& key : changing()) {
+    KeyEntry* const entry = table_.find(key);
+    if (!entry || !entry->change) continue;
+    std::erase_if(entry->deferred, [&](const Deferred& waiting) { return waiting.member == &member; });
+    Change& change = *entry->change;
+    for (const std::shared_ptr<Revoke>& revoke : change.revokes) {
+      if (revoke->origin == &member) revoke->origin = nullptr;
+    }
+    if (change.origin == &member) change.origin = nullptr;
+    if (change.home != &member) continue;
+    // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
+    // is done.
+    member.space.unroute(change.offset);
+    change.home = nullptr;
+    change.removal = true;
+    if (change.origin) {
+      replyCode(*change.origin, change.request, Code::unavailable, "node " + member.node() + ", which was to have the value, ended");
+      change.origin = nullptr;
+    }
+    for (const Replica& replica : entry->replicas) {
+      if (replica.member->lives() && change.waiting.insert(replica.member).second)
+        invalidate(*replica.member, {std::string(entry->key), change.below});
+    }
+  }
+  if (to == MemberState::left) settleChanges(member, now);
+}
+
+// By name: ending one change may end others, and begin new ones.
+std::vector<std::string> MasterCore::changing() const {
+  std::vector<std::string> keys;
+  for (const KeyEntry* entry : changing_) keys.emplace_back(entry->key);
+  return keys;
+}
+
+// Changes need not wait for the member any more.
+void MasterCore::settleChanges(Member& member, Time now) {
+  for (const std::string& key : changing()) {
+    KeyEntry* const entry = table_.find(key);
+    if (!entry || !entry->change) continue;
+    entry->change->waiting.erase(&member);
+    if (entry->change->waiting.empty()) finish(*entry, now);
+  }
+}
+
+// Its replicas are no replicas any more: readers ignore them already, here they leave the routes.
+void MasterCore::forget(std::shared_ptr<Member> member) {
+  FLUXON_CHECK(!member->lives(), "forgetting a member that lives");
+  member->forgetAt = Time::never();
+  forgets_.push_back(std::move(member));
+}
+
+void MasterCore::forgetSlice() {
+  Member& member = *forgets_.front();
+  for (size_t n = 0; n < kForgetSlice; ++n) {
+    const std::optional<MemberSpace::Record> record = member.space.takeRecord();
+    if (!record) {
+      forgets_.pop_front();
+      return;
+    }
+    if (!record->key) continue;
+    KeyEntry& entry = *record->key;
+    std::erase_if(entry.replicas, [&](const Replica& replica) { return replica.member == &member; });
+    if (entry.replicas.empty() && !entry.change) dropRoute(entry);
+    table_.settle(entry);
+  }
+}
+
+// Nothing of the last term is taken any more: first on disk, then puts and deletes are acknowledged.
+void MasterCore::closeWindow(Time now) {
+  if (closing_ != 0) return;
+  bool changed = false;
+  for (auto& [node, life] : durable_.members) {
+    const auto member = members_.find(node);
+    const bool here = member != members_.end() && member->second->lives() && member->second->incarnation() == life;
+    if (!life || here) continue;
+    life = Incarnation();
+    changed = true;
+  }
+  if (!changed) return endWindow(now);
+  closing_ = ++durable_.version;
+  outbox_.persist();
+}
+
+void MasterCore::endWindow(Time now) {
+  recovering_ = false;
+  closing_ = 0;
+  expected_.clear();
+  std::vector<Deferred> waiting = std::move(windowed_);
+  windowed_.clear();
+  for (const Deferred& next : waiting) {
+    if (next.member->lives()) dispatch(*next.member, next.request, now);
+  }
+}
+
+}  // namespace fluxon::master

@@ -1,0 +1,315 @@
+// MasterCore: gets, and copies of values from owner to owner. The target pulls; the source protects what is read by itself, so the
+// master keeps nothing alive there. An owner asks for a copy by getStart, or is ordered to make one.
+//
+// Life of a transfer:   moving ──getDone(ok)──► replica | not wanted any more (temporary at its target)
+//                          └──getDone(error), target ended──► over
+// Its extent at the target is inFlight until then, and comes back by `release` when it did not become a replica.
+#include <algorithm>
+
+#include "base/check.h"
+#include "master_core.h"
+#include "shm/client_format.h"
+
+namespace fluxon::master {
+namespace {
+
+constexpr size_t kDurableAtOnce = 2;  // copies of one version that are to become replicas; more readers get temporary ones
+constexpr size_t kMovesAtOnce = 8;
+constexpr Duration kMovePause = milliseconds(20), kCollectPause = milliseconds(200), kLeavePause = seconds(1);
+
+rpc::Peer peerOf(const Member& member) {
+  const rpc::Registration& r = member.registration();
+  return {r.node, r.hostId, r.link, r.incarnation};
+}
+
+bool sameHost(const Member& a, const Member& b) { return a.registration().hostId == b.registration().hostId; }
+// Bytes can get from one to the other.
+bool reachable(const Member& source, const Member& target) { return sameHost(source, target) || !source.registration().link.empty(); }
+
+bool has(const KeyEntry& entry, const Member& member) {
+  return std::any_of(entry.replicas.begin(), entry.replicas.end(), [&](const Replica& r) { return r.member == &member; });
+}
+
+}  // namespace
+
+std::vector<Member*> MasterCore::candidates(const Member& asker, uint64_t size, Time now) {
+  std::vector<Member*> reached;
+  std::vector<Candidate> candidates;
+  for (const auto& [node, member] : members_) {
+    if (member->state != MemberState::joined || member->draining || !reachable(asker, *member)) continue;
+    Candidate c;
+    c.index = reached.size();
+    c.self = member.get() == &asker;
+    c.sameHost = sameHost(*member, asker);
+    c.sameLabel = member->registration().label == asker.registration().label;
+    c.ssd = member->registration().ssd;
+    c.capacityBytes = member->space.capacity();
+    c.usedBytes = member->space.capacity() - member->space.freeBytes();
+    c.age = now - member->joinedAt;
+    candidates.push_back(c);
+    reached.push_back(member.get());
+  }
+  std::vector<Member*> ordered;
+  for (const Candidate& c : place(std::move(candidates), size)) ordered.push_back(reached[c.index]);
+  return ordered;
+}
+
+// A joined member that has the value: the asker, one of its host, one of its sub-cluster, any, in turn; not the one that just failed it
+// while there is another.
+Member* MasterCore::chooseSource(const KeyEntry& entry, const Member& asker, const rpc::Request& request) {
+  Member* best = nullptr;
+  int bestRank = -1;
+  ++rotate_;
+  for (size_t i = 0; i < entry.replicas.size(); ++i) {
+    Member* const member = entry.replicas[(i + rotate_) % entry.replicas.size()].member;
+    if (member->state != MemberState::joined) continue;
+    int rank = member->registration().label == asker.registration().label ? 2 : 1;
+    if (sameHost(*member, asker) && !(request.flags & rpc::kFarOnly)) rank = 3;
+    if (member->node() == request.after) rank = 0;
+    if (member == &asker) rank = 4;
+    if (rank > bestRank) best = member, bestRank = rank;
+  }
+  return best;
+}
+
+void MasterCore::getStart(Member& member, const rpc::Request& request, Time now) {
+  ++counters_.gets;
+  Member* const lacks = lacksSpaceForGet(member, request, Turn::last);
+  if (!lacks) return;
+  rpc::Request waiting = request;
+  const KeyEntry* entry = table_.find(request.key);
+  waiting.bytes = entry ? entry->bytes : 0;
+  waitForSpace(member, member, std::move(waiting), now);
+}
+
+// nullptr: answered. Only a value that must be brought here needs room, and waits behind those who came before.
+Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request, Turn turn) {
+  KeyEntry* entry = table_.find(request.key);
+  if (entry && deferIfChanging(*entry, member, request)) return nullptr;
+  Member* const source = entry ? chooseSource(*entry, member, request) : nullptr;
+  if (!source) {
+    ++counters_.getMisses;
+    replyCode(member, request.id, Code::miss);
+    return nullptr;
+  }
+  rpc::Reply answer;
+  answer.id = request.id;
+  answer.putId = entry->putId;
+  answer.bytes = entry->bytes;
+  answer.peer = peerOf(*source);
+  if (source == &member || (sameHost(*source, member) && !(request.flags & rpc::kFarOnly))) {
+    reply(member, std::move(answer));
+    return nullptr;
+  }
+  if (source->registration().link.empty()) {
+    replyCode(member, request.id, Code::unavailable, "node " + source->node() + ", which has the value, has no link");
+    return nullptr;
+  }
+  if (extentBytes(entry->bytes) > member.space.capacity()) {
+    replyCode(member, request.id, Code::tooLarge,
+              std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity()));
+    return nullptr;
+  }
+  if (turn == Turn::last && !member.waiting.empty()) return &member;
+  const std::optional<Extent> extent = member.space.allocate(entry->bytes, Use::inFlight);
+  if (!extent) return &member;
+  size_t durable = 0;
+  for (const auto& [other, id] : entry->transfers) durable += other->transfers.at(id).durable;
+  Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
+  transfer.durable = durable < kDurableAtOnce && !member.draining && !has(*entry, member);
+  transfer.source = source;
+  const TransferId id{false, request.id};
+  entry->transfers.emplace_back(&member, id);
+  member.transfers.emplace(id, std::move(transfer));
+  ++counters_.fetches;
+  answer.fetch = true;
+  answer.offset = extent->offset;
+  reply(member, std::move(answer));
+  return nullptr;
+}
+
+// The transfer is no more; whoever waited for it is answered. Its extent is the caller's business.
+void MasterCore::dropTransfer(Member& member, TransferId id) {
+  const auto found = member.transfers.find(id);
+  const Transfer transfer = std::move(found->second);
+  member.transfers.erase(found);
+  std::erase(transfer.key->transfers, std::pair(&member, id));
+  if (transfer.origin) {
+    const auto put = transfer.origin->puts.find(transfer.put);
+    FLUXON_CHECK(put != transfer.origin->puts.end(), "a transfer of a put that is over");
+    const OperationId done = put->second.done;
+    put->second.home = nullptr;  // nothing there to give up
+    abandonPut(*transfer.origin, transfer.put);
+    replyCode(*transfer.origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
+  }
+  if (transfer.spread && transfer.spread.use_count() == 1 && transfer.spread->origin)
+    reply(*transfer.spread->origin, transfer.spread->answer);
+  table_.settle(*transfer.key);
+}
+
+void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) {
+  const TransferId id = request.command ? TransferId{true, request.command} : TransferId{false, request.put};
+  rpc::Reply answer;
+  answer.id = request.id;
+  const auto found = member.transfers.find(id);
+  if (found == member.transfers.end()) return reply(member, std::move(answer));
+  Transfer& transfer = found->second;
+  KeyEntry& entry = *transfer.key;
+  answer.putId = transfer.putId;
+  if (transfer.origin && request.code == Code::ok) {
+    // The only copy of a put that waits for it: it is published from here.
+    if (deferIfChanging(entry, member, request)) return;
+    member.orders.erase(request.command);
+    const Put& put = transfer.origin->puts.at(transfer.put);
+    return publish(*transfer.origin, put.done, transfer.put, now, {&member, id, request.id});
+  }
+  if (request.command) member.orders.erase(request.command);
+  if (request.code == Code::ok && transfer.durable && entry.putId == transfer.putId && !entry.change && !has(entry, member)) {
+    entry.replicas.push_back({&member, transfer.offset});
+    member.space.route(transfer.offset, &entry, entry.hash, bool(entry.lease));
+    answer.published = true;
+    answer.lease = entry.lease;
+    ++counters_.replicasMade;
+  } else {
+    member.space.unroute(transfer.offset);
+    counters_.transfersFailed += request.code != Code::ok;
+  }
+  Member* const source = transfer.source;
+  dropTransfer(member, id);
+  reply(member, std::move(answer));
+  if (source && source->draining && !source->toMove.empty()) {
+    source->retryMove = now;
+    moveOut(*source, now);
+  }
+}
+
+// Orders a copy of a readable value, or of what the source has exported there. False: there is no way to it.
+bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, const uint64_t* exportedAt, Transfer transfer) {
+  if (!reachable(source, to)) return false;
+  rpc::MasterMessage message;
+  message.kind = rpc::CommandKind::replicate;
+  message.command = OperationId(++orders_);
+  message.items.push_back({std::string(entry.key), transfer.putId, transfer.offset, transfer.bytes, entry.lease});
+  message.peer = peerOf(source);
+  message.exported = exportedAt != nullptr;
+  message.sourceOffset = exportedAt ? *exportedAt : 0;
+  const TransferId id{true, message.command};
+  transfer.key->transfers.emplace_back(&to, id);
+  to.transfers.emplace(id, std::move(transfer));
+  to.orders.emplace(message.command, message);
+  if (to.connected) outbox_.send(to, std::move(message));
+  return true;
+}
+
+// The writer has filled its place of a put whose value shall lie at another member, who now comes for it.
+void MasterCore::sendHome(Member& member, Put& put, OperationId request) {
+  if (put.done) return replyCode(member, request, Code::protocol, "the put is done already");
+  put.done = request;
+  put.copy = {true, OperationId(orders_ + 1)};
+  Transfer transfer{put.key, put.putId, put.homeOffset, put.bytes};
+  transfer.source = &member;
+  transfer.origin = &member;
+  transfer.put = put.operation;
+  if (!replicate(*put.key, member, *put.home, &put.offset, std::move(transfer))) {
+    put.copy = {};
+    abandonPut(member, put.operation);
+    replyCode(member, request, Code::unavailable, "this node has no link");
+  }
+}
+
+// A published put asked for more replicas: it is answered when they are made, or cannot be.
+void MasterCore::spread(KeyEntry& entry, const Change& change, rpc::Reply answer, Time now) {
+  auto spread = std::make_shared<Spread>(Spread{change.origin, std::move(answer)});
+  std::vector<Member*> others = candidates(*change.home, extentBytes(change.bytes), now);
+  // A copy on another host outlives more.
+  std::stable_partition(others.begin(), others.end(), [&](const Member* other) { return !sameHost(*other, *change.home); });
+  uint32_t copies = 1;
+  for (Member* other : others) {
+    if (copies >= change.replicas) break;
+    if (other == change.home) continue;
+    const std::optional<Extent> extent = other->space.allocate(change.bytes, Use::inFlight);
+    if (!extent) {
+      other->copyWanted = std::max(other->copyWanted, extentBytes(change.bytes));
+      askVictims(*other, now);
+      continue;
+    }
+    Transfer transfer{&entry, change.below, extent->offset, change.bytes};
+    transfer.durable = true;
+    transfer.source = change.home;
+    transfer.spread = spread;
+    if (replicate(entry, *change.home, *other, nullptr, std::move(transfer))) ++copies;
+  }
+  if (spread.use_count() == 1 && spread->origin) reply(*spread->origin, std::move(spread->answer));
+}
+
+Error MasterCore::drain(const std::string& node, Time now) {
+  const auto found = members_.find(node);
+  if (found != members_.end() && found->second->lives()) {
+    Member& member = *found->second;
+    member.draining = true;
+    moveOut(member, now);
+    return {};
+  }
+  if (!durable_.members.count(node)) return {Code::unavailable, "no node '" + node + "'"};
+  // It is not there: what it had is gone.
+  if (found != members_.end()) {
+    found->second->state = MemberState::left;
+    forget(found->second);
+  }
+  remove(node, now);
+  return {};
+}
+
+// A draining member: values that nobody else has go to others, a few at a time; then it may leave.
+void MasterCore::moveOut(Member& member, Time now) {
+  if (now < member.retryMove || member.state != MemberState::joined) return;
+  const auto elsewhere = [&](const KeyEntry& entry) {
+    return std::any_of(entry.replicas.begin(), entry.replicas.end(),
+                       [](const Replica& r) { return r.member->state == MemberState::joined && !r.member->draining; });
+  };
+  size_t moving = 0;
+  for (const auto& [node, other] : members_) {
+    for (const auto& [id, transfer] : other->transfers) moving += transfer.source == &member;
+  }
+  if (member.toMove.empty()) {
+    for (const auto& [offset, record] : member.space.records()) {
+      if (record.key && !elsewhere(*record.key)) member.toMove.push_back(offset);
+    }
+    member.retryMove = now + kCollectPause;
+    if (member.toMove.empty()) {
+      if (moving > 0 || !member.puts.empty()) return;
+      member.leaving = true;
+      member.retryMove = now + kLeavePause;
+      rpc::MasterMessage message;
+      message.kind = rpc::CommandKind::leave;
+      if (member.connected) outbox_.send(member, std::move(message));
+      return;
+    }
+  }
+  while (moving < kMovesAtOnce && !member.toMove.empty()) {
+    const MemberSpace::Record* record = member.space.find(member.toMove.back());
+    if (!record || !record->key || record->key->change || elsewhere(*record->key)) {
+      member.toMove.pop_back();
+      continue;
+    }
+    KeyEntry& entry = *record->key;
+    member.retryMove = now + kMovePause;
+    std::vector<Member*> others = candidates(member, extentBytes(entry.bytes), now);
+    std::erase(others, &member);
+    if (others.empty()) return;  // nobody can have it: the drain waits
+    Member& to = *others.front();
+    const std::optional<Extent> extent = to.space.allocate(entry.bytes, Use::inFlight);
+    if (!extent) {
+      to.copyWanted = std::max(to.copyWanted, extentBytes(entry.bytes));
+      return askVictims(to, now);
+    }
+    Transfer transfer{&entry, entry.putId, extent->offset, entry.bytes};
+    transfer.durable = true;
+    transfer.source = &member;
+    if (!replicate(entry, member, to, nullptr, std::move(transfer))) return to.space.free(extent->offset);
+    member.toMove.pop_back();
+    ++moving;
+  }
+}
+
+}  // namespace fluxon::master

@@ -1,0 +1,226 @@
+// OwnerCore: flights, the copies that this owner brings from others. Their life and who may join them: owner_core.h.
+#include "base/check.h"
+#include "base/hash.h"
+#include "owner_core.h"
+
+namespace fluxon::owner {
+namespace {
+
+constexpr unsigned kAttempts = 3;                // fetches that a get lives through
+constexpr Duration kOrderedPatience = seconds(60);  // for a copy that nobody waits for here
+constexpr size_t kOrdersKnown = 4096;
+
+}  // namespace
+
+// The answer to a getStart.
+void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
+  const std::string key = pending.request.key;
+  controls_.at(key).asking = false;
+  if (reply.code == Code::ok && reply.fetch) return fly(pending, reply, now);
+  Command& asked = pending.asked;
+  if (pending.given) {
+  } else if (answerLocal(pending.caller, asked)) {
+  } else if (mustWait(asked)) {
+    controls_[key].waiting.push_back({pending.caller, std::move(asked)});
+    --controls_.at(key).open;
+    return;
+  } else if (reply.code != Code::ok || reply.peer.node == settings_.node) {
+    // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
+    if (reply.code == Code::ok || reply.code == Code::miss) ++counters_.ringMisses;
+    answerCode(pending.caller, reply.code == Code::ok ? Code::miss : reply.code, reply.detail);
+  } else if (!asked.far && !host_.neighbour(reply.peer)) {
+    asked.far = true;
+    askRoute(pending.caller, std::move(asked), now);
+  } else {
+    Answer answer;
+    answer.node = reply.peer.node;
+    answer.putId = reply.putId;
+    answer.valueBytes = reply.bytes;
+    host_.answer(pending.caller, std::move(answer));
+  }
+  // Those who waited for this answer ask by themselves: there is no flight to share.
+  for (Waiting& waiting : controls_.at(key).waiting) waiting.command.alone = true;
+  close(key, now);
+}
+
+// The master has given a place for the value.
+void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
+  const std::string key = pending.request.key;
+  Fetch fetch{0, reply.peer, key, reply.putId, false, 0, reply.offset, reply.bytes, pending.asked.deadline};
+  const std::optional<uint32_t> slot =
+      pending.given ? std::nullopt : startFlight({0, reply.putId, pending.request.id, {}, reply.peer.node}, std::move(fetch), now);
+  if (!slot) {
+    if (pending.given) refuseFlight(pending.request.id, {}, Code::unavailable, reply.offset, true);
+    if (!pending.given) answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
+    return close(key, now);
+  }
+  const uint64_t flight = nextFlight_ - 1;
+  std::deque<Waiting> others = takeWaiting(key, 0);
+  Control& control = controls_.at(key);
+  control.flight = flight;
+  control.waiting.push_back({pending.caller, std::move(pending.asked), flight});
+  // Those who waited for this answer join, unless an invalidation was faster than it.
+  for (Waiting& waiting : others) get(waiting.caller, std::move(waiting.command), now);
+}
+
+// A copy that the master wants here.
+void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
+  if (message.items.size() != 1 || !begun_.insert(message.command).second) return;
+  if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
+  const rpc::Version& item = message.items.front();
+  ++counters_.copiesOrdered;
+  open(item.key);
+  Fetch fetch{0,           message.peer, item.key, item.putId, message.exported, message.sourceOffset, item.offset,
+              item.bytes,  now + kOrderedPatience};
+  if (!startFlight({0, item.putId, {}, message.command, message.peer.node}, std::move(fetch), now)) close(item.key, now);
+}
+
+// Puts the extent into the directory before anything writes there. Nothing: refused, and the master told.
+std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time) {
+  const uint64_t size = extentBytes(fetch.bytes);
+  if (fetch.key.empty() || fetch.key.size() > kMaxKeyBytes || size > segmentBytes_ || fetch.offset > segmentBytes_ - size) {
+    refuseFlight(flight.asked, flight.ordered, Code::protocol, fetch.offset, false);
+    return std::nullopt;
+  }
+  const OperationId operation = flight.asked ? flight.asked : flight.ordered;
+  const std::optional<uint32_t> slot = directory_.grant(fetch.key, keyHash(fetch.key), fetch.offset, fetch.bytes, 0, operation);
+  if (!slot) {
+    ++counters_.directoryFull;
+    refuseFlight(flight.asked, flight.ordered, Code::noSpace, fetch.offset, true);
+    return std::nullopt;
+  }
+  ++counters_.fetches;
+  flight.slot = *slot;
+  fetch.id = nextFlight_++;
+  flights_.emplace(fetch.id, std::move(flight));
+  host_.fetch(std::move(fetch));
+  return slot;
+}
+
+void OwnerCore::refuseFlight(OperationId asked, OperationId ordered, Code code, uint64_t offset, bool release) {
+  rpc::Request done;
+  done.kind = rpc::RequestKind::getDone;
+  done.put = asked;
+  done.command = ordered;
+  done.code = code;
+  request(std::move(done), {}, shm::CommandKind{});
+  if (release) releases_.push_back(offset);
+}
+
+std::deque<OwnerCore::Waiting> OwnerCore::takeWaiting(const std::string& key, uint64_t flight) {
+  std::deque<Waiting> taken, left;
+  std::deque<Waiting>& all = controls_.at(key).waiting;
+  for (Waiting& waiting : all) (waiting.flight == flight ? taken : left).push_back(std::move(waiting));
+  all = std::move(left);
+  return taken;
+}
+
+// The bytes are there and checked, or nothing writes into the extent any more.
+void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
+  const auto found = flights_.find(id);
+  FLUXON_CHECK(found != flights_.end(), "a fetch that is not under way has ended");
+  const Flight flight = std::move(found->second);
+  flights_.erase(found);
+  if (flight.orphan) {
+    directory_.release(flight.slot);  // the master of this term has not heard of it
+    return flush(now);
+  }
+  const std::string key(directory_.key(flight.slot));
+  Control& control = controls_.at(key);
+  if (control.flight == id) control.flight = 0;
+  rpc::Request done;
+  done.kind = rpc::RequestKind::getDone;
+  done.put = flight.asked;
+  done.command = flight.ordered;
+  done.code = error.code;
+  Pending& pending = request(std::move(done), {}, shm::CommandKind{});
+  if (error.ok()) {
+    counters_.fetchedBytes += directory_.payloadBytes(flight.slot);
+    directory_.submit(flight.slot);
+    pending.slot = flight.slot;
+    pending.flight = id;
+    return flush(now);
+  }
+  ++counters_.fetchesFailed;
+  freeSlot(flight.slot);
+  for (Waiting& waiting : takeWaiting(key, id)) {
+    waiting.command.avoid = flight.node;
+    waiting.command.alone = true;
+    if (++waiting.command.attempts < kAttempts && now < waiting.command.deadline) {
+      get(waiting.caller, std::move(waiting.command), now);
+    } else {
+      answerCode(waiting.caller, now < waiting.command.deadline ? Code::unavailable : Code::timedOut,
+                 "node " + flight.node + ": " + error.message());
+    }
+  }
+  close(key, now);
+  flush(now);
+}
+
+// The master has decided about the copy.
+void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
+  if (pending.slot == UINT32_MAX) {
+    if (reply.code != Code::ok && reply.code != Code::fenced) ++counters_.refused;
+    return;
+  }
+  const uint32_t slot = pending.slot;
+  const std::string key(directory_.key(slot));
+  PutId& bound = controls_.at(key).bound;
+  const bool published = reply.code == Code::ok && reply.published;
+  const bool newer = directory_.committed(key, directory_.hash(slot)).has_value();
+  const bool commit = published && bound <= reply.putId && serving(now) && !newer && !undecided(slot);
+  const std::deque<Waiting> waiting = takeWaiting(key, pending.flight);
+  if (commit) {
+    bound = reply.putId;
+    directory_.commit(slot, reply.putId, reply.lease);
+    answerHeld(slot, waiting);
+  } else {
+    if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
+    ++counters_.temporary;
+    directory_.retire(slot);
+    if (serving(now)) {
+      answerHeld(slot, waiting);
+    } else {
+      for (const Waiting& each : waiting) answerCode(each.caller, Code::unavailable, "no serving lease: the master does not answer");
+    }
+    awaitReaders({slot});
+  }
+  close(key, now);
+}
+
+// Each of those who waited holds the value by a held word: a temporary copy is found by nobody else, and a replica may go before they
+// have a hazard on it.
+void OwnerCore::answerHeld(uint32_t slot, const std::deque<Waiting>& waiting) {
+  for (const Waiting& each : waiting) {
+    Answer answer;
+    answer.slotRef = directory_.ref(slot);
+    answer.putId = directory_.putId(slot);
+    answer.offset = directory_.offset(slot);
+    answer.valueBytes = directory_.payloadBytes(slot);
+    answer.hold = answer.fetched = true;
+    host_.answer(each.caller, std::move(answer));
+  }
+}
+
+void OwnerCore::unexported(PutId id, Time now) {
+  const auto found = exports_.find(id);
+  FLUXON_CHECK(found != exports_.end(), "an export that is none has ended");
+  const uint32_t slot = found->second.slot;
+  const std::string key(directory_.key(slot));
+  exports_.erase(found);
+  if (listening_ && !reporting_) {
+    freeSlot(slot);
+  } else {
+    directory_.release(slot);
+  }
+  wake(key, now);
+  flush(now);
+}
+
+void OwnerCore::endExport(PutId id) {
+  const auto found = exports_.find(id);
+  if (found == exports_.end() || std::exchange(found->second.ending, true)) return;
+  host_.unexport(id);
+}
+
+}  // namespace fluxon::owner

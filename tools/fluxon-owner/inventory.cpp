@@ -1,0 +1,197 @@
+// OwnerCore: between terms and lives. What of the directory goes on, and how the master hears of it.
+#include <algorithm>
+
+#include "base/check.h"
+#include "owner_core.h"
+
+namespace fluxon::owner {
+namespace {
+
+constexpr size_t kPage = 1024;  // values of one message; heartbeats pass between the pages
+
+}  // namespace
+
+void OwnerCore::adopt(const std::set<uint64_t>& living) {
+  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
+    switch (directory_.state(slot)) {
+      case shm::SlotState::free: case shm::SlotState::committed: break;
+      case shm::SlotState::retired: retired_.push_back(slot); break;
+      // The scan that was to decide has ended with its process.
+      case shm::SlotState::reclaiming: directory_.keep(slot); break;
+      // Its writer was done, and who was to decide is gone: nobody has read it, nobody writes it.
+      case shm::SlotState::pending: directory_.release(slot); break;
+      case shm::SlotState::granted:
+        // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
+        if (living.count(directory_.writer(slot))) {
+          Put put;
+          put.client = ClientId(directory_.writer(slot));
+          put.orphan = true;
+          puts_.emplace(slot, std::move(put));
+          open(std::string(directory_.key(slot)));
+        } else {
+          directory_.release(slot);
+        }
+        break;
+    }
+  }
+}
+
+Incarnation OwnerCore::content() const {
+  return directory_.count(shm::SlotState::committed) > 0 ? directory_.content() : Incarnation();
+}
+
+// The term is over for us. Commands under way are answered, grants stay with their writers as orphans, flights and exports end when
+// the host says so; committed values stay committed, or are retired.
+void OwnerCore::part(bool keep, Time now) {
+  if (listening_) ++counters_.rejoins;
+  listening_ = reporting_ = false;
+  fenced_ = false;
+  if (!keep) {
+    contentRefused_ = false;
+    directory_.setLease(0);
+    directory_.setServing(Incarnation());
+    directory_.setContent(Incarnation());
+  }
+  failPending();
+  pending_.clear();
+  beats_.clear();
+  begun_.clear();
+  reserve_.forget();
+  releases_.clear();
+  dropped_.clear();
+  scans_.clear();
+  inventory_.clear();
+  page_.clear();
+  retiredScanning_ = false;
+  retired_.clear();
+  published_.clear();
+  std::set<uint32_t> busy;  // written by a fetch, or read by an export
+  for (auto& [id, flight] : flights_) flight.orphan = true, busy.insert(flight.slot);
+  for (const auto& [id, exported] : exports_) busy.insert(exported.slot);
+  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
+    switch (directory_.state(slot)) {
+      case shm::SlotState::free: break;
+      case shm::SlotState::retired: retired_.push_back(slot); break;
+      case shm::SlotState::granted:
+        if (!busy.count(slot)) puts_.at(slot).orphan = true;
+        break;
+      case shm::SlotState::pending:
+        puts_.erase(slot);
+        if (!busy.count(slot)) directory_.release(slot);
+        break;
+      case shm::SlotState::reclaiming:
+        if (keep) {
+          directory_.keep(slot);
+          break;
+        }
+        [[fallthrough]];
+      case shm::SlotState::committed:
+        if (keep) break;
+        directory_.retire(slot);
+        retired_.push_back(slot);
+        break;
+    }
+  }
+  std::unordered_map<std::string, Control> controls = std::move(controls_);
+  controls_.clear();
+  for (auto& [key, control] : controls) {
+    for (const Waiting& waiting : control.waiting) answerCode(waiting.caller, Code::unavailable, "the owner joins again");
+  }
+  for (const auto& [slot, put] : puts_) open(std::string(directory_.key(slot)));
+  if (!flights_.empty()) host_.cancelFetches();
+  std::vector<PutId> exports;
+  for (const auto& [id, exported] : exports_) exports.push_back(id);
+  for (const PutId id : exports) endExport(id);
+  scanRetired(now);
+}
+
+std::vector<Extent> OwnerCore::occupied() {
+  FLUXON_CHECK(flights_.empty() && exports_.empty(), "occupied extents while bytes are under way");
+  // From here on, what becomes free is news to the master.
+  releases_.clear();
+  std::vector<Extent> extents;
+  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
+    const shm::SlotState state = directory_.state(slot);
+    if (state == shm::SlotState::free || state == shm::SlotState::committed) continue;
+    extents.push_back({directory_.offset(slot), extentBytes(directory_.payloadBytes(slot))});
+  }
+  return extents;
+}
+
+void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, Inventory inventory, Time now) {
+  FLUXON_CHECK(pending_.empty(), "requests of another incarnation");
+  incarnation_ = incarnation;
+  lease_ = lease;
+  leaseFrom_ = sent;
+  nextId_ = 1;
+  listening_ = true;
+  if (inventory == Inventory::none) {
+    FLUXON_CHECK(directory_.count(shm::SlotState::committed) == 0, "joined without an inventory, but with values");
+    serve(now);
+    return flush(now);
+  }
+  reporting_ = true;
+  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
+    if (directory_.state(slot) == shm::SlotState::committed) inventory_.push_back(slot);
+  }
+  // The oldest first: the master takes the order for that of their age.
+  std::sort(inventory_.begin(), inventory_.end(), [&](uint32_t a, uint32_t b) { return directory_.putId(a) > directory_.putId(b); });
+  report();
+}
+
+// The next page, when the last one is answered.
+void OwnerCore::report() {
+  for (const auto& [id, pending] : pending_) {
+    if (pending.request.kind == rpc::RequestKind::inventory) return;
+  }
+  rpc::Request page;
+  page.kind = rpc::RequestKind::inventory;
+  page_.clear();
+  while (!inventory_.empty() && page.items.size() < kPage) {
+    const uint32_t slot = inventory_.back();
+    inventory_.pop_back();
+    if (directory_.state(slot) != shm::SlotState::committed) {
+      // Invalidated since the list was made: not occupied then, so the master must hear of its extent. As a value it is refused.
+      if (directory_.state(slot) == shm::SlotState::free) continue;
+    }
+    page_.push_back(slot);
+    page.items.push_back({std::string(directory_.key(slot)), directory_.putId(slot), directory_.offset(slot),
+                          directory_.payloadBytes(slot), directory_.lease(slot)});
+  }
+  page.count = inventory_.empty() ? 1 : 0;
+  request(std::move(page), {}, shm::CommandKind{});
+}
+
+void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time now) {
+  if (reply.code != Code::ok) {
+    fenced_ = contentRefused_ = true;  // the service joins again, with nothing
+    return;
+  }
+  const std::set<uint64_t> refused(reply.offsets.begin(), reply.offsets.end());
+  for (const uint32_t slot : page_) {
+    if (!refused.count(directory_.offset(slot))) {
+      ++counters_.adopted;
+      continue;
+    }
+    ++counters_.adoptRefused;
+    if (directory_.state(slot) != shm::SlotState::committed) continue;
+    directory_.retire(slot);
+    retired_.push_back(slot);
+  }
+  page_.clear();
+  if (page.count == 0) return;
+  reporting_ = false;
+  nextRetiredScan_ = now;
+  serve(now);
+  heartbeat({}, now);  // tells the master that the values it refused are gone
+}
+
+void OwnerCore::serve(Time now) {
+  directory_.setContent(incarnation_);
+  directory_.setServing(incarnation_);
+  const int64_t until = (leaseFrom_ + lease_).ns;
+  if (until > directory_.leaseUntilNs()) directory_.setLease(until);
+  lapsed_ = !serving(now);
+}
+
+}  // namespace fluxon::owner
