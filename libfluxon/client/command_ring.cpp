@@ -21,7 +21,12 @@ uint32_t of(shm::CommandState state) { return static_cast<uint32_t>(state); }
 }  // namespace
 
 CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, int bell, int socket)
-    : file_(file), header_(header), life_(header.life.load()), bell_(bell), socket_(socket), spin_(std::thread::hardware_concurrency() > 2) {
+    : file_(file),
+      header_(header),
+      life_(header.life.load()),
+      bell_(bell),
+      socket_(socket),
+      spin_(std::thread::hardware_concurrency() > 2) {
   for (uint32_t i = shm::kCommandSlots; i-- > 0;) free_.push_back(i);
 }
 

@@ -24,8 +24,9 @@
 //   retired     readers that hold it already; found by nobody
 //
 // The fields beside the word are written before the word's store that makes them meaningful and stay unchanged until the
-// slot is free again (putId and operation get their last value at the commit); the generation grows when the slot becomes free. A reader that holds a hazard word for
-// (slot, generation) and has seen `committed` with that generation afterwards may read all of them.
+// slot is free again (putId and operation get their last value at the commit); the generation grows when the slot becomes
+// free. A reader that holds a hazard word for (slot, generation) and has seen `committed` with that generation afterwards
+// may read all of them.
 #pragma once
 
 #include "shm/file_header.h"

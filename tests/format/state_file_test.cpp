@@ -32,7 +32,8 @@ std::string checksumLine(const std::string& text) {
 
 TEST_CASE("state file: the text is exactly this") {
   CHECK(formatState(state()) ==
-        "fluxon-state 1\ncluster prod\ncluster-id 00000000000000f3\nterm 17\nlease-ms 10000\nmember a 0000000000000005\nmember node-2 0000000000000000\n"
+        "fluxon-state 1\ncluster prod\ncluster-id 00000000000000f3\nterm 17\nlease-ms 10000\n"
+        "member a 0000000000000005\nmember node-2 0000000000000000\n"
         "crc a8ecc47b\n");
 }
 

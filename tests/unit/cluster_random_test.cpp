@@ -106,7 +106,7 @@ struct OwnerProcess final : owner::Host {
   void exportValue(PutId id, uint64_t offset, uint64_t bytes) override { exported[id] = {offset, bytes}; }
   void unexport(PutId id) override;
   bool neighbour(const rpc::Peer& peer) override { return peer.hostId == host(); }
-  void leave() override {}
+  void leave() override;
   std::string host() const { return name == "n1" ? "h1" : "h0"; }
   // Killed, and started again over what is left.
   void restart();
@@ -128,6 +128,7 @@ struct OwnerProcess final : owner::Host {
   std::map<PutId, std::pair<uint64_t, uint64_t>> exported;
   std::set<uint64_t> fetching;
   uint64_t masterLife = 0;  // of the master that has confirmed this incarnation
+  std::set<uint64_t> busyLeaving;  // connections on which it has said farewell
 
   // The connection: messages of an earlier one are lost.
   uint64_t connection = 0;
@@ -155,7 +156,7 @@ class Sim final : public master::Outbox {
   // What happened, to be sure that it did.
   struct Tally {
     uint64_t reads = 0, published = 0, overwritten = 0, evicted = 0, busy = 0, invalidated = 0, fenced = 0, noSpace = 0, fromReserve = 0,
-             rejoins = 0, fetches = 0, made = 0, temporary = 0, revived = 0, masters = 0, restarts = 0, elsewhere = 0, copies = 0;
+             rejoins = 0, fetches = 0, made = 0, temporary = 0, revived = 0, masters = 0, restarts = 0, elsewhere = 0, copies = 0, left = 0;
   } tally;
 
   // A master with what the last one had on disk.
@@ -343,7 +344,12 @@ class Sim final : public master::Outbox {
       case 10:
         if (pick(4) == 0 && o.joined) return lose(o);
         if (pick(12) == 0) return o.restart();
-        if (pick(40) == 0) startMaster();
+        if (pick(40) == 0) return startMaster();
+        if (pick(20) == 0) (void)masterCore->evictTo(o.name, pick(100), now);
+        if (pick(20) == 0) {
+          trace(now, "", o.name, " is drained");
+          (void)masterCore->drain(o.name, now);
+        }
         return;
       case 11: case 12: case 13: return ringGet(o, client, key);
       case 14: return fillUp(o, client);
@@ -391,7 +397,7 @@ class Sim final : public master::Outbox {
         next.slotRef = grant.slotRef;
         if (pick(40) == 0) return die(o, client);
         command(o, client, next, [this, op, aborted = next.kind == CommandKind::abort](const Answer& answer) {
-          trace(now, "", "operation ", op, " ended ", static_cast<int>(answer.code), " ", toString(answer.putId), aborted ? " aborted" : "");
+          trace(now, "", "operation ", op, " ended ", static_cast<int>(answer.code), " ", toString(answer.putId), aborted ? " abort" : "");
           if (answer.code == Code::ok) aborted ? history.aborted(op) : history.end(op, now);
           return true;
         });
@@ -411,7 +417,7 @@ class Sim final : public master::Outbox {
     c.lease = someLease();
     command(o, client, c, [this, op](const Answer& answer) {
       trace(now, "", "operation ", op, " ended ", static_cast<int>(answer.code), " ", toString(answer.putId));
-      if (answer.code == Code::ok) history.end(op, now);
+      if (answer.code == Code::ok && answer.node.empty()) history.end(op, now);
       return true;
     });
   }
@@ -423,7 +429,7 @@ class Sim final : public master::Outbox {
     c.key = "filler" + std::to_string(pick(20));
     c.valueBytes = 20'000 + pick(30'000);
     command(o, client, c, [this, &o, client, op](const Answer& grant) {
-      if (grant.code != Code::ok) return true;
+      if (grant.code != Code::ok || !grant.node.empty()) return true;
       mark(o, grant.offset, op);
       Command commit;
       commit.kind = CommandKind::commit;
@@ -501,6 +507,9 @@ class Sim final : public master::Outbox {
   void quiet() {
     busy = false;
     for (auto& o : owners) o->mayLose = false;
+    for (auto& o : owners) {
+      if (o->member) o->member->draining = false;
+    }
     advance(now + seconds(3));
     for (auto& o : owners) {
       if (!o->joined) continue;
@@ -643,6 +652,19 @@ void OwnerProcess::unexport(PutId id) {
     if (life == begun) core().unexported(id, sim.now);
   });
 }
+// Everything is elsewhere: it leaves for good, and comes back as an empty node.
+void OwnerProcess::leave() {
+  if (!joined || !busyLeaving.insert(connection).second) return;
+  trace(sim.now, "", name, " leaves");
+  ++sim.tally.left;
+  sim.at(sim.delay(), [this, c = connection, m = sim.masterLife, to = member] {
+    if (connection != c || sim.masterLife != m) return;
+    core().drop(sim.now);
+    sim.masterCore->leave(*to, master::MasterCore::Content::gone, sim.now);
+    known = false;
+    sim.lose(*this);
+  });
+}
 void OwnerProcess::restart() {
   trace(sim.now, "", name, " starts again");
   ++sim.tally.restarts;
@@ -686,14 +708,17 @@ TEST_CASE("cluster: readers see the latest completed put or nothing, and nothing
     all.reads += t.reads, all.published += t.published, all.overwritten += t.overwritten, all.evicted += t.evicted, all.busy += t.busy;
     all.invalidated += t.invalidated, all.fenced += t.fenced, all.noSpace += t.noSpace, all.fromReserve += t.fromReserve,
         all.rejoins += t.rejoins, all.fetches += t.fetches, all.made += t.made, all.temporary += t.temporary, all.revived += t.revived,
-        all.masters += t.masters, all.restarts += t.restarts, all.elsewhere += t.elsewhere, all.copies += t.copies;
+        all.masters += t.masters, all.restarts += t.restarts, all.elsewhere += t.elsewhere, all.copies += t.copies,
+        all.elsewhere += t.elsewhere, all.left += t.left;
   }
   MESSAGE("reads ", all.reads, ", published ", all.published, ", overwritten ", all.overwritten, ", evicted ", all.evicted, ", busy ",
           all.busy, ", invalidated ", all.invalidated, ", fenced ", all.fenced, ", no space ", all.noSpace, ", from reserve ",
           all.fromReserve, ", joins ", all.rejoins, ", fetches ", all.fetches, ", replicas ", all.made, ", temporary ", all.temporary,
-          ", revived ", all.revived, ", masters ", all.masters, ", restarts ", all.restarts, ", copies ", all.copies);
+          ", revived ", all.revived, ", masters ", all.masters, ", restarts ", all.restarts, ", copies ", all.copies,
+          ", elsewhere ", all.elsewhere, ", left ", all.left);
   for (const uint64_t happened : {all.reads, all.published, all.overwritten, all.evicted, all.busy, all.invalidated, all.fenced,
-                                  all.fromReserve, all.fetches, all.made, all.temporary, all.revived, all.masters, all.restarts, all.copies}) {
+                                  all.fromReserve, all.fetches, all.made, all.temporary, all.revived, all.masters, all.restarts,
+                                  all.copies, all.elsewhere, all.left}) {
     CHECK((happened > 0 || count < 20));
   }
 }

@@ -358,7 +358,7 @@ Time MasterCore::nextWake() const {
     next = std::min(next, member->leaseEnd);
     for (const Waiting& waiting : member->waiting) next = std::min(next, waiting.deadline);
     if (member->wantsSpace() && member->retryVictims.ns != 0) next = std::min(next, member->retryVictims);
-    if (member->draining) next = std::min(next, member->retryMove);
+    if (member->draining && member->state == MemberState::joined) next = std::min(next, member->retryMove);
   }
   return next;
 }

@@ -155,7 +155,7 @@ class MasterCore {
   void endWindow(Time now);
   Incarnation recorded(const std::string& node) const;
   void record(const std::string& node, Incarnation);
-  void remove(const std::string& node, Time now);
+  void remove(const std::string& node);
 
   // transfers.cpp: gets, and copies from owner to owner
   void getStart(Member&, const rpc::Request&, Time now);

@@ -154,7 +154,9 @@ void MasterCore::leave(Member& member, Content content, Time now) {
   end(member, to, now);
   if (to == MemberState::fenced) return;
   forget(members_.at(member.node()));
-  remove(member.node(), now);
+  remove(member.node());
+  expected_.erase(member.node());
+  if (recovering_ && expected_.empty()) closeWindow(now);
 }
 
 Incarnation MasterCore::recorded(const std::string& node) const {
@@ -166,13 +168,11 @@ void MasterCore::record(const std::string& node, Incarnation life) {
   ++durable_.version;
   outbox_.persist();
 }
-// The node is no member any more, and is not waited for.
-void MasterCore::remove(const std::string& node, Time now) {
+// The node is no member any more, and serves nothing.
+void MasterCore::remove(const std::string& node) {
   durable_.members.erase(node);
   ++durable_.version;
   outbox_.persist();
-  expected_.erase(node);
-  if (recovering_ && expected_.empty()) closeWindow(now);
 }
 
 void MasterCore::persisted(uint64_t version, Time now) {

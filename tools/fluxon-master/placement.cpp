@@ -6,7 +6,9 @@
 namespace fluxon::master {
 namespace {
 
-double fill(const Candidate& c) { return c.capacityBytes == 0 ? 1 : static_cast<double>(c.usedBytes) / static_cast<double>(c.capacityBytes); }
+double fill(const Candidate& c) {
+  return c.capacityBytes == 0 ? 1 : static_cast<double>(c.usedBytes) / static_cast<double>(c.capacityBytes);
+}
 
 }  // namespace
 

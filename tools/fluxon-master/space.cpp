@@ -41,7 +41,8 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
     }
     home = others.front();
   }
-  if (home != &member && asker == &member && !(request.flags & rpc::kPlacedHere) && home->registration().hostId == member.registration().hostId) {
+  const bool sameHost = home->registration().hostId == member.registration().hostId;
+  if (home != &member && asker == &member && !(request.flags & rpc::kPlacedHere) && sameHost) {
     // Its clients reach that one as well: they fill the value in its place.
     ++counters_.placedElsewhere;
     rpc::Reply answer;

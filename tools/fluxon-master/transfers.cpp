@@ -139,8 +139,8 @@ void MasterCore::dropTransfer(Member& member, TransferId id) {
     FLUXON_CHECK(put != transfer.origin->puts.end(), "a transfer of a put that is over");
     const OperationId done = put->second.done;
     put->second.home = nullptr;  // nothing there to give up
-    abandonPut(*transfer.origin, transfer.put);
-    replyCode(*transfer.origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
+    abandonPut(*transfer.origin, transfer.put);  // of the same key: forgets the entry if nothing is left of it
+    return replyCode(*transfer.origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
   }
   if (transfer.spread && transfer.spread.use_count() == 1 && transfer.spread->origin)
     reply(*transfer.spread->origin, transfer.spread->answer);
@@ -251,18 +251,21 @@ Error MasterCore::drain(const std::string& node, Time now) {
     return {};
   }
   if (!durable_.members.count(node)) return {Code::unavailable, "no node '" + node + "'"};
+  // It may be serving under a lease of the last term, which this term and a next one must wait for.
+  if (recovering_) return {Code::unavailable, "node " + node + " may still be serving: the recovery window of this term is open"};
   // It is not there: what it had is gone.
   if (found != members_.end()) {
     found->second->state = MemberState::left;
     forget(found->second);
   }
-  remove(node, now);
+  remove(node);
   return {};
 }
 
 // A draining member: values that nobody else has go to others, a few at a time; then it may leave.
 void MasterCore::moveOut(Member& member, Time now) {
   if (now < member.retryMove || member.state != MemberState::joined) return;
+  member.retryMove = now + kMovePause;
   const auto elsewhere = [&](const KeyEntry& entry) {
     return std::any_of(entry.replicas.begin(), entry.replicas.end(),
                        [](const Replica& r) { return r.member->state == MemberState::joined && !r.member->draining; });
@@ -293,7 +296,6 @@ void MasterCore::moveOut(Member& member, Time now) {
       continue;
     }
     KeyEntry& entry = *record->key;
-    member.retryMove = now + kMovePause;
     std::vector<Member*> others = candidates(member, extentBytes(entry.bytes), now);
     std::erase(others, &member);
     if (others.empty()) return;  // nobody can have it: the drain waits

@@ -72,7 +72,8 @@ void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
   open(item.key);
   Fetch fetch{0,           message.peer, item.key, item.putId, message.exported, message.sourceOffset, item.offset,
               item.bytes,  now + kOrderedPatience};
-  if (!startFlight({0, item.putId, {}, message.command, message.peer.node}, std::move(fetch), now)) close(item.key, now);
+  Flight flight{0, item.putId, {}, message.command, message.peer.node, message.exported};
+  if (!startFlight(std::move(flight), std::move(fetch), now)) close(item.key, now);
 }
 
 // Puts the extent into the directory before anything writes there. Nothing: refused, and the master told.
@@ -128,6 +129,11 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   const std::string key(directory_.key(flight.slot));
   Control& control = controls_.at(key);
   if (control.flight == id) control.flight = 0;
+  if (error.ok()) {
+    counters_.fetchedBytes += directory_.payloadBytes(flight.slot);
+    directory_.submit(flight.slot);
+    if (flight.exported) incoming_.emplace(flight.slot, retireOlder(flight.slot, flight.putId));
+  }
   rpc::Request done;
   done.kind = rpc::RequestKind::getDone;
   done.put = flight.asked;
@@ -135,8 +141,6 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   done.code = error.code;
   Pending& pending = request(std::move(done), {}, shm::CommandKind{});
   if (error.ok()) {
-    counters_.fetchedBytes += directory_.payloadBytes(flight.slot);
-    directory_.submit(flight.slot);
     pending.slot = flight.slot;
     pending.flight = id;
     return flush(now);
@@ -165,15 +169,29 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   }
   const uint32_t slot = pending.slot;
   const std::string key(directory_.key(slot));
-  PutId& bound = controls_.at(key).bound;
   const bool published = reply.code == Code::ok && reply.published;
-  const bool newer = directory_.committed(key, directory_.hash(slot)).has_value();
-  const bool commit = published && bound <= reply.putId && serving(now) && !newer && !undecided(slot);
+  if (const auto incoming = incoming_.find(slot); incoming != incoming_.end()) {
+    if (!published) {
+      for (const uint32_t old : incoming->second) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
+    }
+    awaitReaders(incoming->second);
+    incoming_.erase(incoming);
+  }
+  PutId& bound = controls_.at(key).bound;
+  const std::optional<uint32_t> present = directory_.committed(key, directory_.hash(slot));
+  const bool newer = present && directory_.putId(*present) >= reply.putId;
   const std::deque<Waiting> waiting = takeWaiting(key, pending.flight);
-  if (commit) {
+  if (published && bound <= reply.putId && serving(now) && !newer) {
     bound = reply.putId;
-    directory_.commit(slot, reply.putId, reply.lease);
-    answerHeld(slot, waiting);
+    if (undecided(slot)) {
+      published_.emplace(slot, Published{reply.putId, reply.lease});
+      open(key);
+      for (const Waiting& each : waiting) controls_.at(key).waiting.push_back({each.caller, each.command});
+    } else {
+      awaitReaders(retireOlder(slot, reply.putId));
+      directory_.commit(slot, reply.putId, reply.lease);
+      answerHeld(slot, waiting);
+    }
   } else {
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     ++counters_.temporary;
@@ -185,6 +203,7 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
     }
     awaitReaders({slot});
   }
+  settlePublished(key, now);
   close(key, now);
 }
 

@@ -65,6 +65,7 @@ void OwnerCore::part(bool keep, Time now) {
   retiredScanning_ = false;
   retired_.clear();
   published_.clear();
+  incoming_.clear();
   std::set<uint32_t> busy;  // written by a fetch, or read by an export
   for (auto& [id, flight] : flights_) flight.orphan = true, busy.insert(flight.slot);
   for (const auto& [id, exported] : exports_) busy.insert(exported.slot);

@@ -51,7 +51,8 @@ Error NodeFiles::adoptFiles() {
     map = std::move(opened).value();
     return {};
   };
-  if (Error error = open("segment", shm::kSegmentMagic, shm::kSegmentDataOffset + shape_.segmentBytes, segmentMap_); !error.ok()) return error;
+  const uint64_t segmentBytes = shm::kSegmentDataOffset + shape_.segmentBytes;
+  if (Error error = open("segment", shm::kSegmentMagic, segmentBytes, segmentMap_); !error.ok()) return error;
   if (Error error = open("directory", shm::kDirectoryMagic, shm::directoryFileBytes(shape_.buckets, shape_.overflowSlots), directoryMap_);
       !error.ok())
     return error;

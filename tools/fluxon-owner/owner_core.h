@@ -15,6 +15,8 @@
 //   Gets of the key that come while the bytes are under way wait for the same flight, unless an invalidation has passed it meanwhile
 //   (the bound of the key is above its put_id); from the moment when the master is told of its end nobody joins it any more. So what
 //   a temporary copy answers was the latest value at some time after each of its readers had begun.
+//   A copy of an exported value is a put of which this owner is the home: as with its own puts, older values are retired before the
+//   master hears that the bytes are here.
 //
 // Joining with values (after a new term, a fence, or in the next life of the process): everything that may write into the segment has
 // ended before the master is told what is in use; committed values are listed page by page, and those that the answer names go.
@@ -229,6 +231,7 @@ class OwnerCore {
     OperationId asked;    // by getStart; or
     OperationId ordered;  // by the master
     std::string node;     // whom it comes from
+    bool exported = false;  // the value of a put that waits for it
     bool orphan = false;  // of a term that is over
   };
   struct Scan {
@@ -310,6 +313,7 @@ class OwnerCore {
     KeyLeaseId lease;
   };
   std::unordered_map<uint32_t, Published> published_;  // pending slots whose values wait for other puts of their key
+  std::unordered_map<uint32_t, std::vector<uint32_t>> incoming_;  // pending slots of exported values: what they have retired
   std::map<uint64_t, Flight> flights_;      // bytes under way
   struct Export {
     uint32_t slot = 0;

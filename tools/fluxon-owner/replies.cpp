@@ -177,7 +177,8 @@ bool OwnerCore::undecided(uint32_t except) const {
   bool found = false;
   directory_.forEach(directory_.key(except), directory_.hash(except), [&](uint32_t slot) {
     const auto put = puts_.find(slot);
-    found |= slot != except && put != puts_.end() && !put->second.elsewhere && directory_.state(slot) == shm::SlotState::pending;
+    const bool own = put != puts_.end() && !put->second.elsewhere && directory_.state(slot) == shm::SlotState::pending;
+    found |= slot != except && (own || incoming_.count(slot) != 0);
   });
   return found;
 }

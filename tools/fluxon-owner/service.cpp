@@ -50,7 +50,8 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); }}),
       link_(daemon, access,
-            {files.paths().masterSocket(), config.common.master, files.paths().cluster, registrationOf(files, config, peers_.hostId())}, core_,
+            {files.paths().masterSocket(), config.common.master, files.paths().cluster, registrationOf(files, config, peers_.hostId())},
+            core_,
             files.header(), [this] { run(); }),
       left_(nullptr),
       tasks_(*this) {

@@ -199,7 +199,8 @@ int clean(const shm::Paths& paths, const std::vector<std::string>& nodes, const 
       continue;
     }
     uint64_t bytes = 0;
-    if (struct stat segment{}; ::stat(paths.file(node, "segment").c_str(), &segment) == 0) bytes = static_cast<uint64_t>(segment.st_blocks) * 512;
+    struct stat segment {};
+    if (::stat(paths.file(node, "segment").c_str(), &segment) == 0) bytes = static_cast<uint64_t>(segment.st_blocks) * 512;
     if (const Error error = shm::removeNode(paths, node); !error.ok()) {
       status = fail(error);
     } else {
