@@ -143,6 +143,7 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   if (error.ok()) {
     pending.slot = flight.slot;
     pending.flight = id;
+    pending.putId = flight.putId;
     return flush(now);
   }
   ++counters_.fetchesFailed;
@@ -190,14 +191,14 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
     } else {
       awaitReaders(retireOlder(slot, reply.putId));
       directory_.commit(slot, reply.putId, reply.lease);
-      answerHeld(slot, waiting);
+      answerHeld(slot, pending.putId, waiting);
     }
   } else {
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     ++counters_.temporary;
     directory_.retire(slot);
     if (serving(now)) {
-      answerHeld(slot, waiting);
+      answerHeld(slot, pending.putId, waiting);
     } else {
       for (const Waiting& each : waiting) answerCode(each.caller, Code::unavailable, "no serving lease: the master does not answer");
     }
@@ -209,11 +210,11 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
 
 // Each of those who waited holds the value by a held word: a temporary copy is found by nobody else, and a replica may go before they
 // have a hazard on it.
-void OwnerCore::answerHeld(uint32_t slot, const std::deque<Waiting>& waiting) {
+void OwnerCore::answerHeld(uint32_t slot, PutId putId, const std::deque<Waiting>& waiting) {
   for (const Waiting& each : waiting) {
     Answer answer;
     answer.slotRef = directory_.ref(slot);
-    answer.putId = directory_.putId(slot);
+    answer.putId = putId;
     answer.offset = directory_.offset(slot);
     answer.valueBytes = directory_.payloadBytes(slot);
     answer.hold = answer.fetched = true;

@@ -212,6 +212,7 @@ class OwnerCore {
     bool given = false;          // the caller has been answered (its lease ran out): only the effects count
     Command asked;               // a get: to run again
     uint64_t flight = 0;         // getDone: who waited for it
+    PutId putId;                 // getDone: what it brought
   };
   struct Waiting {
     Caller caller;
@@ -273,7 +274,7 @@ class OwnerCore {
   void refuseFlight(OperationId asked, OperationId ordered, Code, uint64_t offset, bool release);
   void landed(Pending&, const rpc::Reply&, Time now);
   std::deque<Waiting> takeWaiting(const std::string& key, uint64_t flight);
-  void answerHeld(uint32_t slot, const std::deque<Waiting>&);
+  void answerHeld(uint32_t slot, PutId, const std::deque<Waiting>&);
   void endExport(PutId);
 
   // inventory.cpp

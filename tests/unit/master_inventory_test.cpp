@@ -1,0 +1,259 @@
+// MasterCore: owners that come back with values, within a term and in a new one, and what must be on disk before what is said.
+#include "master_fixture.h"
+
+namespace fluxon::master {
+namespace {
+
+rpc::Registration with(World& w, const std::string& node, uint64_t incarnation, uint64_t adopts) {
+  rpc::Registration r = w.registration(node, incarnation);
+  r.adopts = Incarnation(adopts);
+  return r;
+}
+// Registers, and must be asked for an inventory.
+Owner report(World& w, const rpc::Registration& r) {
+  std::shared_ptr<Member> member;
+  const rpc::Registered result = w.core.registerOwner(r, w.now, member);
+  if (w.diskWorks) w.persisted();
+  REQUIRE(result.code == Code::ok);
+  REQUIRE(result.inventory);
+  return {w, member};
+}
+OperationId page(Owner& owner, std::vector<rpc::Version> items, bool last = true) {
+  rpc::Request request;
+  request.kind = rpc::RequestKind::inventory;
+  request.items = std::move(items);
+  request.count = last ? 1 : 0;
+  return owner.ask(request);
+}
+void confirm(Owner& owner) {
+  rpc::Request beat;
+  beat.count = 1;
+  CHECK(owner.answer(owner.ask(beat)).code == Code::ok);
+}
+rpc::Version item(const std::string& key, PutId id, uint64_t offset, uint64_t bytes = 100, KeyLeaseId lease = {}) {
+  return {key, id, offset, bytes, lease};
+}
+const PutId kOld(Term(2), 7);
+
+TEST_CASE("inventory: within the term the next life of an owner gets its routes back, those that nothing has ended since") {
+  World w;
+  Owner a = w.join(w.registration("a", 5)), b = w.join("b");
+  const uint64_t kept = a.put("kept"), overwritten = a.put("overwritten"), deleted = a.put("deleted");
+  const PutId idKept = b.answer(b.get("kept")).putId, idOver = b.answer(b.get("overwritten")).putId, idDel = b.answer(b.get("deleted")).putId;
+  w.pass(seconds(11), {&b});
+  CHECK(b.answer(b.get("kept")).code == Code::miss);
+  b.put("overwritten");
+  CHECK(b.answer(b.remove("deleted")).code == Code::ok);
+  Owner again = report(w, with(w, "a", 6, 5));
+  const rpc::Reply reply =
+      again.answer(page(again, {item("kept", idKept, kept), item("overwritten", idOver, overwritten), item("deleted", idDel, deleted)}));
+  CHECK(reply.offsets == std::vector<uint64_t>{overwritten, deleted});
+  CHECK(b.answer(b.get("kept")).peer.node == "a");
+  CHECK(b.answer(b.get("overwritten")).peer.node == "b");
+  CHECK(b.answer(b.get("deleted")).code == Code::miss);
+  CHECK(again.release({overwritten, deleted}) == Code::ok);
+  CHECK(w.bytesAddUp());
+}
+
+TEST_CASE("inventory: a restart before the lease ends keeps the routes as well, and what is not listed is gone") {
+  World w;
+  Owner a = w.join(w.registration("a", 5)), b = w.join("b");
+  const uint64_t listed = a.put("listed");
+  a.put("lost");
+  const PutId id = b.answer(b.get("listed")).putId;
+  Owner again = report(w, with(w, "a", 6, 5));
+  CHECK(b.answer(b.get("listed")).code == Code::miss);  // not yet
+  page(again, {item("listed", id, listed)});
+  w.work();
+  CHECK(b.answer(b.get("listed")).peer.node == "a");
+  CHECK(b.answer(b.get("lost")).code == Code::miss);
+  CHECK(w.core.keys() == 1);
+}
+
+TEST_CASE("inventory: another put_id, place or length is refused, and so is a key of nobody") {
+  World w;
+  Owner a = w.join(w.registration("a", 5)), b = w.join("b");
+  const uint64_t one = a.put("one");
+  const PutId id = b.answer(b.get("one")).putId;
+  Owner again = report(w, with(w, "a", 6, 5));
+  const rpc::Reply reply = again.answer(page(again, {item("one", PutId(id.value + 1), one), item("one", id, one + 8192),
+                                                     item("one", id, one + 16384, 90), item("none", id, one + 32768)}));
+  CHECK(reply.offsets.size() == 4);
+  CHECK(again.bytes(Use::unrouted) == 4 * 128);
+}
+
+TEST_CASE("inventory: a life that was not the last one is not asked for its values") {
+  World w;
+  Owner a = w.join(w.registration("a", 5));
+  a.put("k");
+  w.join(w.registration("a", 6));
+  std::shared_ptr<Member> member;
+  const rpc::Registered result = w.core.registerOwner(with(w, "a", 7, 5), w.now, member);
+  CHECK(result.code == Code::ok);
+  CHECK_FALSE(result.inventory);
+}
+
+TEST_CASE("inventory: extents that overlap end the registration") {
+  World w({"a"});
+  Owner a = report(w, with(w, "a", 5, 1000));
+  CHECK(a.answer(page(a, {item("k", kOld, 0, 5000), item("l", kOld, 4096, 100)})).code == Code::protocol);
+  CHECK(a.member->state == MemberState::fenced);
+  Owner again = w.join(w.registration("a", 6));
+  CHECK(again.answer(page(again, {})).code == Code::protocol);
+}
+
+TEST_CASE("inventory: before it is complete an owner may heartbeat and answer orders, nothing else") {
+  World w({"a"});
+  Owner a = report(w, with(w, "a", 5, 1000));
+  CHECK(a.heartbeat() == Code::ok);
+  CHECK(a.answer(a.start("k")).code == Code::protocol);
+  CHECK(a.answer(a.get("k")).code == Code::protocol);
+  page(a, {});
+  CHECK(a.answer(a.start("k")).code == Code::ok);
+}
+
+TEST_CASE("new term: the recorded life's values are taken in the window, in pages, and known ones are served before it ends") {
+  World w({"a", "b"});
+  Owner a = report(w, with(w, "a", 5, 1000));
+  CHECK(a.answer(page(a, {item("k", kOld, 0)}, false)).offsets.empty());
+  CHECK(a.answer(page(a, {item("l", PutId(Term(2), 8), 128)})).offsets.empty());
+  CHECK(a.member->state == MemberState::joined);
+  CHECK(a.answer(a.get("k")).peer.node == "a");
+  const OperationId unknown = a.get("x");
+  CHECK_FALSE(a.answered(unknown));
+  CHECK(w.core.recovering());
+}
+
+TEST_CASE("new term: another life than the recorded one is not asked") {
+  World w({"a"});
+  std::shared_ptr<Member> member;
+  CHECK_FALSE(w.core.registerOwner(with(w, "a", 5, 1001), w.now, member).inventory);
+  CHECK_FALSE(w.core.registerOwner(with(w, "c", 6, 1000), w.now, member).inventory);
+}
+
+TEST_CASE("new term: of two versions the later one is the route, and the earlier one is refused or invalidated") {
+  World w({"a", "b", "c"});
+  Owner a = report(w, with(w, "a", 5, 1000)), b = report(w, with(w, "b", 6, 1000)), c = report(w, with(w, "c", 7, 1000));
+  const PutId later(Term(2), 8);
+  CHECK(a.answer(page(a, {item("k", kOld, 0)})).offsets.empty());
+  CHECK(b.answer(page(b, {item("k", later, 0)})).offsets.empty());
+  CHECK(c.answer(page(c, {item("k", kOld, 0)})).offsets == std::vector<uint64_t>{0});
+  CHECK(a.invalidateDone().size() == 1);
+  CHECK(b.answer(b.get("k")).peer.node == "b");
+  CHECK((b.answer(b.get("k")).putId == later));
+}
+
+TEST_CASE("new term: values under a key lease, or of this term or a later one, are refused") {
+  World w({"a"});
+  Owner a = report(w, with(w, "a", 5, 1000));
+  const rpc::Reply reply = a.answer(page(a, {item("leased", kOld, 0, 100, KeyLeaseId(9)), item("ahead", PutId(Term(3), 1), 128)}));
+  CHECK(reply.offsets.size() == 2);
+}
+
+TEST_CASE("new term: the window ends early only when each recorded owner knows which of its values must go") {
+  World w({"a"});
+  Owner a = report(w, with(w, "a", 5, 1000));
+  page(a, {item("k", kOld, 0)});
+  const OperationId remove = a.remove("k");
+  CHECK_FALSE(a.answered(remove));
+  confirm(a);
+  CHECK_FALSE(w.core.recovering());
+  a.invalidateDone();
+  CHECK(a.answer(remove).code == Code::ok);
+}
+
+TEST_CASE("new term: who comes after the window joins empty") {
+  World w({"a", "b"});
+  Owner a = report(w, with(w, "a", 5, 1000));
+  w.pass(milliseconds(19'999), {&a});
+  Owner b = report(w, with(w, "b", 6, 1000));
+  w.pass(milliseconds(1), {&a});
+  CHECK_FALSE(w.core.recovering());
+  CHECK(b.answer(page(b, {item("k", kOld, 0)})).offsets == std::vector<uint64_t>{0});
+}
+
+TEST_CASE("disk: a change goes on past a fenced owner only when its record is durable") {
+  World w;
+  Owner a = w.join("a"), b = w.join("b");
+  a.put("k");
+  const OperationId done = b.done(b.start("k"));
+  w.diskWorks = false;
+  w.pass(seconds(11));
+  CHECK(a.member->state == MemberState::fenced);
+  CHECK_FALSE(b.answered(done));
+}
+
+TEST_CASE("disk: the last page of an inventory is answered when the next term would know of it") {
+  World w({"a"});
+  Owner a = report(w, with(w, "a", 5, 1000));
+  w.diskWorks = false;
+  const OperationId last = page(a, {item("k", kOld, 0)});
+  CHECK_FALSE(a.answered(last));
+  w.persisted();
+  CHECK(a.answered(last));
+  CHECK(w.core.durable().members.at("a").value == 5);
+}
+
+TEST_CASE("disk: the window ends without an owner only when its record is gone") {
+  World w({"a", "b"});
+  Owner a = w.join("a");
+  const OperationId remove = a.remove("k");
+  w.pass(seconds(19), {&a});
+  w.diskWorks = false;
+  w.pass(seconds(1), {&a});
+  CHECK(w.core.recovering());
+  CHECK_FALSE(a.answered(remove));
+  w.persisted();
+  CHECK_FALSE(w.core.recovering());
+  CHECK(a.answer(remove).code == Code::miss);
+  CHECK(w.core.durable().members.at("b").value == 0);
+}
+
+TEST_CASE("disk: an owner whose values are not wanted keeps no record until it has dropped them") {
+  World w;
+  Owner a = w.join(w.registration("a", 5));
+  w.core.leave(*a.member, MasterCore::Content::gone, w.now);
+  w.persisted();
+  std::shared_ptr<Member> member;
+  CHECK_FALSE(w.core.registerOwner(with(w, "a", 6, 5), w.now, member).inventory);
+  w.persisted();
+  CHECK(w.core.durable().members.at("a").value == 0);
+  w.join(w.registration("a", 7));
+  CHECK(w.core.durable().members.at("a").value == 7);
+}
+
+TEST_CASE("dormant: a fenced owner's values are remembered for ten minutes") {
+  for (const bool tooLate : {false, true}) {
+    CAPTURE(tooLate);
+    World w;
+    Owner a = w.join(w.registration("a", 5));
+    a.put("k");
+    w.core.leave(*a.member, MasterCore::Content::kept, w.now);
+    w.persisted();
+    Owner b = w.join("b");
+    CHECK(b.answer(b.get("k")).code == Code::miss);
+    w.pass(seconds(tooLate ? 600 : 599), {&b});
+    w.work();
+    std::shared_ptr<Member> member;
+    CHECK(w.core.registerOwner(with(w, "a", 6, 5), w.now, member).inventory == !tooLate);
+    if (tooLate) CHECK(w.core.keys() == 0);
+  }
+}
+
+TEST_CASE("dormant: a key whose owner is away does not exist for rejectIfExists, listings and counts") {
+  World w;
+  Owner a = w.join(w.registration("a", 5)), b = w.join("b");
+  a.put("k");
+  b.put("l");
+  w.core.leave(*a.member, MasterCore::Content::kept, w.now);
+  w.persisted();
+  CHECK(b.answer(b.ask(rpc::RequestKind::list)).entries.size() == 1);
+  const OperationId count = b.ask(rpc::RequestKind::countPrefix);
+  w.work();
+  CHECK(b.answer(count).count == 1);
+  CHECK(b.answer(b.ask(rpc::RequestKind::stat, "k")).code == Code::miss);
+  CHECK(b.answer(b.start("k", 1, shm::kRejectIfExists)).code == Code::ok);
+}
+
+}  // namespace
+}  // namespace fluxon::master

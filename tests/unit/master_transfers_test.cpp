@@ -1,0 +1,346 @@
+// MasterCore: values that move between owners: gets from another host, replicas, puts placed elsewhere, drains.
+#include "master_fixture.h"
+
+namespace fluxon::master {
+namespace {
+
+using rpc::CommandKind;
+
+// Owners a, b, c ... each on a host of its own, with a link.
+struct Hosts : World {
+  using World::World;
+  Owner on(const std::string& node, const std::string& host = "", uint64_t segmentBytes = kSegment) {
+    rpc::Registration r = registration(node, ++incarnations);
+    r.hostId = host.empty() ? node : host;
+    r.link = node + ":1";
+    r.segmentBytes = segmentBytes;
+    return World::join(r);
+  }
+};
+
+OperationId getDone(Owner& owner, OperationId get, Code code = Code::ok) {
+  rpc::Request request;
+  request.kind = rpc::RequestKind::getDone;
+  request.put = get;
+  request.code = code;
+  return owner.ask(request);
+}
+OperationId copyDone(Owner& owner, OperationId order, Code code = Code::ok) {
+  rpc::Request request;
+  request.kind = rpc::RequestKind::getDone;
+  request.command = order;
+  request.code = code;
+  return owner.ask(request);
+}
+OperationId startFor(Owner& owner, const std::string& key, uint64_t bytes, uint32_t replicas, std::string asker = {}, uint32_t flags = 0) {
+  rpc::Request request;
+  request.kind = rpc::RequestKind::putStart;
+  request.key = key;
+  request.bytes = bytes;
+  request.replicas = replicas;
+  request.after = std::move(asker);
+  request.flags = flags;
+  request.timeLeftMs = 60'000;
+  return owner.ask(request);
+}
+size_t replicasOf(Owner& owner, const std::string& key) { return owner.answer(owner.ask(rpc::RequestKind::stat, key)).nodes.size(); }
+
+TEST_CASE("transfers: a get of a value on another host gets a place, and the copy becomes a replica") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  a.put("k", 5000);
+  const OperationId get = b.get("k");
+  const rpc::Reply route = b.answer(get);
+  CHECK(route.fetch);
+  CHECK(route.peer.node == "a");
+  CHECK(route.peer.link == "a:1");
+  CHECK(route.bytes == 5000);
+  CHECK(b.bytes(Use::inFlight) == 8192);
+  CHECK(b.answer(getDone(b, get)).published);
+  CHECK(b.bytes(Use::routed) == 8192);
+  CHECK(replicasOf(a, "k") == 2);
+  CHECK_FALSE(b.answer(b.get("k")).fetch);
+  CHECK(w.core.transfers() == 0);
+}
+
+TEST_CASE("transfers: an owner of the same host is read in place, unless it cannot be reached there") {
+  Hosts w;
+  Owner a = w.on("a", "h"), b = w.on("b", "h");
+  a.put("k");
+  CHECK_FALSE(b.answer(b.get("k")).fetch);
+  rpc::Request far;
+  far.kind = rpc::RequestKind::getStart;
+  far.key = "k";
+  far.flags = rpc::kFarOnly;
+  CHECK(b.answer(b.ask(far)).fetch);
+}
+
+TEST_CASE("transfers: a failed copy is no replica, and its place comes back by the owner's word") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  a.put("k");
+  const OperationId get = b.get("k");
+  CHECK_FALSE(b.answer(getDone(b, get, Code::unavailable)).published);
+  CHECK(replicasOf(a, "k") == 1);
+  CHECK(b.bytes(Use::unrouted) == 128);
+  CHECK(b.release({b.answer(get).offset}) == Code::ok);
+  CHECK(b.member->space.freeBytes() == kSegment);
+}
+
+TEST_CASE("transfers: a get whose source failed it is sent to another one while there is one") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
+  a.put("k");
+  const OperationId first = b.get("k");
+  getDone(b, first);
+  rpc::Request again;
+  again.kind = rpc::RequestKind::getStart;
+  again.key = "k";
+  again.after = "a";
+  CHECK(c.answer(c.ask(again)).peer.node == "b");
+  again.after = "b";
+  CHECK(c.answer(c.ask(again)).peer.node == "a");
+}
+
+TEST_CASE("transfers: at most two copies of one version are made into replicas at once") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b"), c = w.on("c"), d = w.on("d");
+  a.put("k");
+  const OperationId first = b.get("k"), second = c.get("k"), third = d.get("k");
+  CHECK(d.answer(getDone(d, third)).code == Code::ok);
+  CHECK_FALSE(d.answer(getDone(d, third)).published);
+  CHECK(b.answer(getDone(b, first)).published);
+  CHECK(c.answer(getDone(c, second)).published);
+  CHECK(replicasOf(a, "k") == 3);
+}
+
+TEST_CASE("transfers: an overwrite waits for an owner that is bringing the old value, which becomes no replica") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  a.put("k");
+  const OperationId get = b.get("k");
+  const OperationId done = a.done(a.start("k"));
+  CHECK_FALSE(a.answered(done));
+  CHECK(b.invalidateDone().size() == 1);
+  CHECK(a.answer(done).published);
+  CHECK_FALSE(b.answer(getDone(b, get)).published);
+  CHECK(replicasOf(a, "k") == 1);
+}
+
+TEST_CASE("transfers: a copy that is done while its key is being deleted becomes no replica") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  a.put("k");
+  const OperationId get = b.get("k"), remove = a.remove("k");
+  CHECK_FALSE(b.answer(getDone(b, get)).published);
+  a.invalidateDone();
+  CHECK_FALSE(a.answered(remove));
+  b.invalidateDone();
+  CHECK(a.answer(remove).code == Code::ok);
+}
+
+TEST_CASE("transfers: a get that finds no room waits, and does not hold up gets that need none") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  a.put("k", kSegment / 2);
+  const KeyLeaseId lease = b.grantLease(60'000);
+  const uint64_t offset = b.put("own", kSegment / 2 + kPageBytes, lease);
+  const OperationId get = b.get("k");
+  CHECK_FALSE(b.answered(get));
+  CHECK(b.answer(b.get("own")).code == Code::ok);
+  CHECK(b.answer(b.get("none")).code == Code::miss);
+  b.remove("own");
+  b.invalidateDone();
+  CHECK(b.release({offset}) == Code::ok);
+  CHECK(b.answer(get).fetch);
+}
+
+TEST_CASE("transfers: a get of an owner without a link says so, and a value too large for the segment too") {
+  Hosts w;
+  rpc::Registration r = w.registration("a", 1);
+  r.hostId = "x";
+  Owner a = w.join(r), b = w.on("b"), c = w.on("c", "", kPageBytes);
+  a.put("k");
+  CHECK(b.answer(b.get("k")).code == Code::unavailable);
+  b.put("large", 2 * kPageBytes);
+  CHECK(c.answer(c.get("large")).code == Code::tooLarge);
+}
+
+TEST_CASE("transfers: the end of the target ends its transfers, that of the source leaves them to fail by themselves") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
+  a.put("k");
+  const OperationId forB = b.get("k"), forC = c.get("k");
+  w.core.leave(*b.member, MasterCore::Content::kept, w.now);
+  w.persisted();
+  CHECK(w.core.transfers() == 1);
+  w.core.leave(*a.member, MasterCore::Content::kept, w.now);
+  w.persisted();
+  // It was through before its source ended: the only copy now, and still the latest value.
+  CHECK(c.answer(getDone(c, forC)).published);
+  CHECK(c.answer(c.get("k")).peer.node == "c");
+  (void)forB;
+}
+
+TEST_CASE("replicas: a put that asks for two is answered when the second owner has it") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b"), near = w.on("near", "a");
+  const OperationId put = startFor(a, "k", 100, 2), done = a.done(put);
+  CHECK_FALSE(a.answered(done));
+  CHECK(near.orders(CommandKind::replicate).empty());  // another host outlives more
+  const auto orders = b.orders(CommandKind::replicate);
+  REQUIRE(orders.size() == 1);
+  CHECK(orders[0].peer.node == "a");
+  CHECK_FALSE(orders[0].exported);
+  CHECK(b.answer(copyDone(b, orders[0].command)).published);
+  CHECK(a.answer(done).published);
+  CHECK(replicasOf(a, "k") == 2);
+}
+
+TEST_CASE("replicas: with nobody to have them, or when a copy fails, the put is answered all the same") {
+  Hosts w;
+  Owner a = w.on("a");
+  CHECK(a.answer(a.done(startFor(a, "k", 100, 3))).published);
+  Owner b = w.on("b"), c = w.on("c");
+  const OperationId failing = a.done(startFor(a, "l", 100, 3));
+  copyDone(b, b.orders(CommandKind::replicate).at(0).command, Code::unavailable);
+  CHECK_FALSE(a.answered(failing));
+  w.core.leave(*c.member, MasterCore::Content::gone, w.now);
+  CHECK(a.answer(failing).published);
+}
+
+// A draining owner keeps nothing new: b is the only other one, on another host.
+struct Placed : Hosts {
+  Placed() {
+    a.put("stays", 100, a.grantLease(60'000));
+    REQUIRE(core.drain("a", now).ok());
+  }
+  Owner a = on("a"), b = on("b");
+};
+
+TEST_CASE("placed elsewhere: filled here, brought to its home by order, published from there") {
+  Placed w;
+  const OperationId put = startFor(w.a, "k", 5000, 1);
+  const rpc::Reply grant = w.a.answer(put);
+  CHECK(grant.fetch);
+  CHECK(grant.peer.node == "b");
+  CHECK(w.b.bytes(Use::inFlight) >= 8192);
+  const OperationId done = w.a.done(put);
+  CHECK_FALSE(w.a.answered(done));
+  rpc::MasterMessage order;
+  for (const auto& each : w.b.orders(CommandKind::replicate)) {
+    if (each.exported) order = each;
+  }
+  CHECK(order.items.at(0).key == "k");
+  CHECK(order.sourceOffset == grant.offset);
+  CHECK(w.b.answer(copyDone(w.b, order.command)).published);
+  CHECK(w.a.answer(done).published);
+  CHECK(w.a.answer(w.a.get("k")).peer.node == "b");
+  CHECK(w.a.release({grant.offset}) == Code::ok);
+  CHECK(w.bytesAddUp());
+}
+
+TEST_CASE("placed elsewhere: when the copy fails or its home ends, the put has failed, and nothing is left of it") {
+  for (const bool ends : {false, true}) {
+    CAPTURE(ends);
+    Placed w;
+    const OperationId put = startFor(w.a, "k", 5000, 1), done = w.a.done(put);
+    if (ends) {
+      w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
+    } else {
+      for (const auto& each : w.b.orders(CommandKind::replicate)) {
+        if (each.exported) copyDone(w.b, each.command, Code::unavailable);
+      }
+    }
+    CHECK(w.a.answer(done).code == Code::unavailable);
+    CHECK(w.core.inFlightPuts() == 0);
+    CHECK(w.a.release({w.a.answer(put).offset}) == Code::ok);
+  }
+}
+
+TEST_CASE("placed elsewhere: the end of the one who puts ends the put, not its home") {
+  Placed w;
+  w.a.done(startFor(w.a, "k", 5000, 1));
+  w.core.leave(*w.a.member, MasterCore::Content::kept, w.now);
+  w.persisted();
+  for (const auto& each : w.b.orders(CommandKind::replicate)) {
+    if (each.exported) CHECK_FALSE(w.b.answer(copyDone(w.b, each.command)).published);
+  }
+  CHECK(w.b.answer(w.b.get("k")).code == Code::miss);
+}
+
+TEST_CASE("placed elsewhere: an owner of the same host is named, and its client fills the value there") {
+  Hosts w;
+  Owner a = w.on("a", "h"), b = w.on("b", "h"), c = w.on("c");
+  a.put("stays", 100, a.grantLease(60'000));
+  REQUIRE(w.core.drain("a", w.now).ok());
+  const rpc::Reply answer = a.answer(startFor(a, "k", 100, 1));
+  CHECK(answer.peer.node == "b");
+  CHECK_FALSE(answer.fetch);
+  CHECK(w.core.inFlightPuts() == 0);
+}
+
+TEST_CASE("side transfer: a value filled at one owner of a host for another one is brought to that one") {
+  Hosts w;
+  Owner worker = w.on("worker", "h"), asker = w.on("asker", "h"), far = w.on("far");
+  const OperationId put = startFor(worker, "k", 5000, 1, "asker");
+  CHECK(worker.answer(put).peer.node == "asker");
+  const OperationId done = worker.done(put);
+  const auto orders = asker.orders(CommandKind::replicate);
+  REQUIRE(orders.size() == 1);
+  CHECK(orders[0].exported);
+  CHECK(orders[0].peer.node == "worker");
+  copyDone(asker, orders[0].command);
+  CHECK(worker.answer(done).published);
+  CHECK(far.answer(far.get("k")).peer.node == "asker");
+  CHECK(worker.answer(startFor(worker, "l", 1, 1, "far")).code == Code::invalidArgument);
+  CHECK(worker.answer(startFor(worker, "l", 1, 1, "nobody")).code == Code::invalidArgument);
+}
+
+TEST_CASE("drain: what nobody else has is brought to others, then the node is told to leave") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  for (int i = 0; i < 20; ++i) a.put("k" + std::to_string(i));
+  getDone(b, b.get("k0"));
+  REQUIRE(w.core.drain("a", w.now).ok());
+  size_t brought = 0;
+  for (int round = 0; round < 100 && a.orders(CommandKind::leave).empty(); ++round) {
+    const auto orders = b.orders(CommandKind::replicate);
+    for (const auto& order : orders) {
+      if (b.member->transfers.count({true, order.command})) brought += b.answer(copyDone(b, order.command)).published;
+    }
+    w.pass(milliseconds(50), {&a, &b});
+  }
+  CHECK(brought == 19);
+  CHECK_FALSE(a.orders(CommandKind::leave).empty());
+  w.core.leave(*a.member, MasterCore::Content::gone, w.now);
+  w.work();
+  CHECK(w.durableMembers() == std::set<std::string>{"b"});
+  for (int i = 0; i < 20; ++i) CHECK(b.answer(b.get("k" + std::to_string(i))).peer.node == "b");
+}
+
+TEST_CASE("drain: a node that is not there is forgotten, but not while the recovery window is open") {
+  World w({"gone", "a"});
+  Owner a = w.join("a");
+  CHECK(w.core.drain("gone", w.now).code == Code::unavailable);
+  CHECK(w.core.recovering());
+  w.pass(seconds(20), {&a});
+  CHECK_FALSE(w.core.recovering());
+  CHECK(w.core.drain("gone", w.now).ok());
+  CHECK(w.durableMembers() == std::set<std::string>{"a"});
+  CHECK(w.core.drain("gone", w.now).code == Code::unavailable);
+}
+
+TEST_CASE("evict: values go until no more than the wished share is in use, as far as nobody reads them") {
+  World w;
+  Owner a = w.join("a");
+  for (int i = 0; i < 100; ++i) a.put("k" + std::to_string(i), kPageBytes);
+  CHECK(w.core.evictTo("", 20, w.now).ok());
+  for (int round = 0; round < 10 && !a.reclaimDone(rpc::ReclaimResult::ok).empty(); ++round) w.pass(milliseconds(100), {&a});
+  CHECK(kSegment - a.member->space.freeBytes() <= kSegment / 100 * 20);
+  CHECK(kSegment - a.member->space.freeBytes() >= kSegment / 100 * 15);
+  CHECK(w.core.evictTo("nobody", 20, w.now).code == Code::unavailable);
+}
+
+}  // namespace
+}  // namespace fluxon::master

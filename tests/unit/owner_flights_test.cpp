@@ -1,0 +1,407 @@
+// OwnerCore: copies from other owners, for gets and by order, and values that others come for.
+#include "owner_fixture.h"
+
+namespace fluxon::owner {
+namespace {
+
+using Kind = rpc::RequestKind;
+using shm::CommandKind;
+using shm::SlotState;
+
+const rpc::Peer kFar{"far", "elsewhere", "far:1", Incarnation(9)};
+
+// The answer to a getStart: come for it.
+void route(Node& n, const rpc::Request& get, PutId id, uint64_t offset, uint64_t bytes = 100) {
+  rpc::Reply r;
+  r.id = get.id;
+  r.putId = id;
+  r.peer = kFar;
+  r.fetch = true;
+  r.offset = offset;
+  r.bytes = bytes;
+  n.reply(r);
+}
+// A get whose bytes are under way.
+struct Flying : Node {
+  Flying() {
+    route(*this, take(Kind::getStart), PutId(7), 8192);
+    REQUIRE(host.fetches.size() == 1);
+  }
+  void arrive(Error error = {}) {
+    const Fetch fetch = std::move(host.fetches.front());
+    host.fetches.pop_front();
+    core.fetched(fetch.id, error, now);
+  }
+  Caller first = get("k");
+};
+void replicate(Node& n, uint64_t command, const std::string& key, PutId id, uint64_t offset, bool exported = false) {
+  rpc::MasterMessage message;
+  message.kind = rpc::CommandKind::replicate;
+  message.command = OperationId(command);
+  message.items = {{key, id, offset, 100}};
+  message.peer = kFar;
+  message.exported = exported;
+  n.core.message(message, n.now);
+}
+
+TEST_CASE("flights: the place is granted before the bytes are asked for, and the value is readable when the master says so") {
+  Flying n;
+  CHECK(n.slots(SlotState::granted) == 1);
+  CHECK(n.host.fetches.front().peer.node == "far");
+  CHECK(n.host.fetches.front().offset == 8192);
+  n.arrive();
+  CHECK(n.slots(SlotState::pending) == 1);
+  CHECK_FALSE(n.answered(n.first));
+  const rpc::Request done = n.take(Kind::getDone);
+  CHECK((done.code == Code::ok));
+  n.ended(done, PutId(7));
+  const Answer answer = n.answer(n.first);
+  CHECK(answer.offset == 8192);
+  CHECK(answer.hold);
+  CHECK(answer.fetched);
+  CHECK(n.committed("k").has_value());
+  CHECK(n.core.flights() == 0);
+}
+
+TEST_CASE("flights: a copy that is not to be a replica is held by those who waited, and found by nobody") {
+  Flying n;
+  n.arrive();
+  n.ended(n.take(Kind::getDone), PutId(7), false);
+  CHECK(n.answer(n.first).hold);
+  CHECK_FALSE(n.committed("k"));
+  CHECK(n.slots(SlotState::retired) == 1);
+  n.pass(seconds(1));
+  n.scanAll();
+  CHECK(n.slots(SlotState::retired) == 1);
+  n.host.held.clear();
+  n.pass(seconds(1));
+  n.scanAll();
+  CHECK(n.allFree());
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+}
+
+TEST_CASE("flights: gets of the key share one, from the first question on") {
+  Node n;
+  const Caller first = n.get("k"), second = n.get("k");
+  CHECK(n.sent(Kind::getStart) == 1);
+  route(n, n.take(Kind::getStart), PutId(7), 8192);
+  const Caller third = n.get("k");
+  CHECK(n.sent(Kind::getStart) == 0);
+  CHECK(n.host.fetches.size() == 1);
+  n.core.fetched(n.host.fetches.front().id, {}, n.now);
+  n.ended(n.take(Kind::getDone), PutId(7));
+  for (const Caller caller : {first, second, third}) CHECK(n.answer(caller).offset == 8192);
+}
+
+TEST_CASE("flights: without a flight to share those who waited ask by themselves") {
+  Node n;
+  const Caller first = n.get("k"), second = n.get("k");
+  n.reply(n.take(Kind::getStart), Code::miss);
+  CHECK(n.answer(first).code == Code::miss);
+  CHECK_FALSE(n.answered(second));
+  n.reply(n.take(Kind::getStart), Code::miss);
+  CHECK(n.answer(second).code == Code::miss);
+}
+
+TEST_CASE("flights: one that an invalidation has passed takes nobody on, and its value is not readable") {
+  Flying n;
+  n.invalidate("k", PutId(9));
+  const Caller late = n.get("k");
+  CHECK(n.sent(Kind::getStart) == 1);
+  n.arrive();
+  n.ended(n.take(Kind::getDone), PutId(7));  // an answer that the invalidation has overtaken
+  CHECK(n.answer(n.first).putId.value == 7);
+  CHECK(n.answer(n.first).hold);
+  CHECK_FALSE(n.committed("k"));
+  CHECK(n.take(Kind::dropped).items.size() == 1);
+  CHECK_FALSE(n.answered(late));
+}
+
+TEST_CASE("flights: from the report of its end on nobody joins one") {
+  Flying n;
+  n.arrive();
+  const Caller late = n.get("k");
+  n.ended(n.take(Kind::getDone), PutId(7), false);
+  CHECK(n.answer(n.first).hold);
+  CHECK_FALSE(n.answered(late));
+  CHECK(n.sent(Kind::getStart) == 1);
+}
+
+TEST_CASE("flights: a failed one sends those who waited to ask again, naming who failed, and gives up after three") {
+  Flying n;
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    n.arrive({Code::unavailable, "lost"});
+    CHECK((n.take(Kind::getDone).code == Code::unavailable));
+    const rpc::Request again = n.take(Kind::getStart);
+    CHECK(again.after == "far");
+    route(n, again, PutId(7), 16384);
+  }
+  n.arrive({Code::unavailable, "lost"});
+  CHECK(n.answer(n.first).code == Code::unavailable);
+  CHECK(n.sent(Kind::getStart) == 0);
+  CHECK(n.allFree());
+}
+
+TEST_CASE("flights: a place outside the segment is refused, and one without a slot goes back") {
+  Node n;
+  const Caller get = n.get("k");
+  route(n, n.take(Kind::getStart), PutId(7), kSegmentBytes);
+  CHECK((n.take(Kind::getDone).code == Code::protocol));
+  CHECK(n.host.fetches.empty());
+  CHECK(n.answered(get));
+}
+
+TEST_CASE("flights: a route that comes after the lease has run out is undone") {
+  Node n;
+  const Caller get = n.get("k");
+  n.pass(seconds(10));
+  CHECK(n.answer(get).code == Code::unavailable);
+  route(n, n.take(Kind::getStart), PutId(7), 8192);
+  CHECK((n.take(Kind::getDone).code == Code::unavailable));
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.host.fetches.empty());
+}
+
+TEST_CASE("flights: a neighbour that cannot be reached is asked for no more: the value is brought") {
+  Node n;
+  const Caller get = n.get("k");
+  rpc::Reply r;
+  r.id = n.take(Kind::getStart).id;
+  r.peer = {"near", "elsewhere", "", Incarnation(2)};  // the fixture's neighbours are on host "h"
+  n.reply(r);
+  CHECK_FALSE(n.answered(get));
+  CHECK(n.take(Kind::getStart).flags == rpc::kFarOnly);
+}
+
+TEST_CASE("flights: a copy by order is made once, and is a replica when the master says so") {
+  Node n;
+  replicate(n, 5, "k", PutId(7), 8192);
+  replicate(n, 5, "k", PutId(7), 8192);
+  REQUIRE(n.host.fetches.size() == 1);
+  n.core.fetched(n.host.fetches.front().id, {}, n.now);
+  const rpc::Request done = n.take(Kind::getDone);
+  CHECK(done.command.value == 5);
+  n.ended(done, PutId(7));
+  CHECK(n.committed("k").has_value());
+}
+
+TEST_CASE("flights: a value that comes home retires what is older here before the master hears that it has come") {
+  Node n;
+  const uint32_t old = n.put("k", 5, 0);
+  replicate(n, 5, "k", PutId(7), 65536, true);
+  CHECK((n.directory.state(old) == SlotState::committed));
+  n.core.fetched(n.host.fetches.front().id, {}, n.now);
+  CHECK((n.directory.state(old) == SlotState::retired));
+  const Caller get = n.get("k");
+  CHECK_FALSE(n.answered(get));
+  n.ended(n.take(Kind::getDone), PutId(7));
+  CHECK(n.answer(get).offset == 65536);
+}
+
+TEST_CASE("flights: a copy that lands while a put of ours is undecided is not readable, it may be older") {
+  Flying n;
+  n.arrive();
+  const rpc::Request done = n.take(Kind::getDone);
+  const Answer grant = n.granted("k", 8, 65536);
+  const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
+  n.ended(done, PutId(7));
+  CHECK_FALSE(n.committed("k"));
+  n.ended(n.take(Kind::putDone), PutId(8));
+  CHECK(n.answer(commit).code == Code::ok);
+  CHECK((n.directory.putId(*n.committed("k")) == PutId(8)));
+}
+
+TEST_CASE("puts: one that is published while another of ours is undecided is readable after that one's answer") {
+  for (const bool newerWins : {true, false}) {
+    CAPTURE(newerWins);
+    Node n;
+    const Answer first = n.granted("k", 7, 0), second = n.granted("k", newerWins ? 8 : 6, 65536);
+    n.onRef(CommandKind::commit, first.slotRef);
+    const rpc::Request firstDone = n.take(Kind::putDone);
+    n.onRef(CommandKind::commit, second.slotRef);
+    const rpc::Request secondDone = n.take(Kind::putDone);
+    n.ended(firstDone, PutId(7));
+    CHECK_FALSE(n.committed("k"));
+    n.ended(secondDone, PutId(newerWins ? 8 : 6), newerWins);
+    REQUIRE(n.committed("k"));
+    CHECK((n.directory.putId(*n.committed("k")) == PutId(newerWins ? 8 : 7)));
+  }
+}
+
+TEST_CASE("exports: a put for another home is exported at its commit, and its place goes when nobody reads it any more") {
+  Node n;
+  const Caller start = n.putStart("k");
+  rpc::Reply r;
+  r.id = n.take(Kind::putStart).id;
+  r.putId = PutId(7);
+  r.offset = 8192;
+  r.peer = kFar;
+  r.fetch = true;
+  n.reply(r);
+  const Caller commit = n.onRef(CommandKind::commit, n.answer(start).slotRef);
+  CHECK(n.host.exported.count(PutId(7)) == 1);
+  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK(n.answer(commit).code == Code::ok);
+  CHECK(n.host.exported.empty());
+  CHECK_FALSE(n.committed("k"));
+  CHECK(n.core.exports() == 1);
+  CHECK(n.sent(Kind::release) == 0);
+  const Caller get = n.get("k");
+  CHECK_FALSE(n.answered(get));
+  n.core.unexported(PutId(7), n.now);
+  CHECK(n.allFree());
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent(Kind::getStart) == 1);  // the get asks now
+}
+
+TEST_CASE("puts: an owner of this host that shall have the value is named to the client") {
+  Node n;
+  const Caller start = n.putStart("k");
+  rpc::Reply r;
+  r.id = n.take(Kind::putStart).id;
+  r.peer = {"near", "h", "", Incarnation(2)};
+  n.reply(r);
+  CHECK(n.answer(start).node == "near");
+  CHECK(n.core.grants() == 0);
+}
+
+// --- terms and lives
+
+TEST_CASE("keep: flights and exports end before anything is occupied, and their places are nobody's") {
+  Flying n;
+  n.core.keep(n.now);
+  CHECK(n.host.cancelled);
+  CHECK(n.core.unsettled() > 0);
+  CHECK(n.answer(n.first).code == Code::unavailable);
+  n.arrive({Code::unavailable, "cancelled"});
+  n.scanAll();
+  CHECK(n.core.unsettled() == 0);
+  CHECK(n.core.occupied().empty());
+  CHECK(n.allFree());
+}
+
+TEST_CASE("keep: committed values stay readable under the old lease, puts in the master's hands end") {
+  Node n;
+  n.put("k", 7, 0);
+  const Answer grant = n.granted("l", 8, 65536), held = n.granted("m", 9, 131072);
+  const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
+  n.core.keep(n.now);
+  CHECK(n.answer(commit).code == Code::outcomeUnknown);
+  CHECK(n.core.serving(n.now));
+  CHECK(n.answer(n.get("k")).code == Code::ok);
+  CHECK(n.answer(n.get("x")).code == Code::unavailable);
+  CHECK(n.answer(n.putStart("x")).code == Code::unavailable);
+  CHECK(n.core.occupied().size() == 1);  // of the grant
+  CHECK(n.answer(n.onRef(CommandKind::commit, held.slotRef)).code == Code::termChanged);
+}
+
+// Joins with what it has.
+void rejoinWith(Node& n, uint64_t incarnation = 300) {
+  n.core.keep(n.now);
+  n.scanAll();
+  n.occupied = n.core.occupied();
+  n.host.sent.clear();
+  n.core.registered(Incarnation(incarnation), seconds(10), n.now, OwnerCore::Inventory::wanted, n.now);
+}
+rpc::Reply pageReply(const rpc::Request& page, std::vector<uint64_t> refused = {}) {
+  rpc::Reply r;
+  r.id = page.id;
+  r.offsets = std::move(refused);
+  return r;
+}
+
+TEST_CASE("inventory: the values are listed, the oldest first; those that are refused go; serving begins with the last answer") {
+  Node n;
+  n.put("new", 9, 0);
+  n.put("old", 7, 65536);
+  n.put("refused", 8, 131072);
+  n.core.keep(n.now);
+  n.directory.setLease(0);
+  rejoinWith(n);
+  const rpc::Request page = n.take(Kind::inventory);
+  REQUIRE(page.items.size() == 3);
+  CHECK(page.items[0].key == "old");
+  CHECK(page.items[2].key == "new");
+  CHECK(page.items[0].bytes == kLarge);
+  CHECK(page.count == 1);
+  CHECK_FALSE(n.core.serving(n.now));
+  CHECK(n.core.content().value != 300);
+  n.reply(pageReply(page, {131072}));
+  CHECK(n.core.serving(n.now));
+  CHECK(n.core.content().value == 300);
+  CHECK(n.committed("old").has_value());
+  CHECK_FALSE(n.committed("refused"));
+  CHECK(n.take(Kind::heartbeat).count == 1);  // the master may end its window
+}
+
+TEST_CASE("inventory: an invalidation before the page leaves its value out, and the extent is listed all the same") {
+  Node n;
+  n.put("k", 7, 0);
+  n.core.keep(n.now);
+  rejoinWith(n);
+  n.invalidate("k", PutId(9));
+  CHECK(n.sent(Kind::invalidateDone) == 1);
+  n.reply(pageReply(n.take(Kind::inventory)));
+  CHECK_FALSE(n.committed("k"));
+  n.scanAll();
+  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{0});
+}
+
+TEST_CASE("inventory: heartbeats before its end say that the owner has not joined") {
+  Node n;
+  n.put("k", 7, 0);
+  rejoinWith(n);
+  n.core.heartbeat({}, n.now);
+  CHECK(n.take(Kind::heartbeat).count == 0);
+}
+
+TEST_CASE("inventory: refused as a whole, everything is to be dropped before the next registration") {
+  Node n;
+  n.put("k", 7, 0);
+  rejoinWith(n);
+  n.reply(n.take(Kind::inventory), Code::protocol);
+  CHECK(n.core.fenced());
+  CHECK(n.core.contentRefused());
+  n.rejoin();
+  CHECK_FALSE(n.core.contentRefused());
+  CHECK_FALSE(n.committed("k"));
+}
+
+TEST_CASE("adoption: values and what clients hold or write go on, what the last life had begun ends") {
+  Node n;
+  const uint32_t value = n.put("value", 7, 0), held = n.put("held", 8, 65536), victim = n.put("victim", 9, 131072);
+  n.invalidate("held", PutId(99));
+  n.scanAll({n.directory.ref(held)});
+  n.reclaim("victim", PutId(9), 131072);
+  const Answer living = n.granted("living", 10, 196608, 0, 1), dead = n.granted("dead", 11, 262144, 0, 2);
+  const Answer pending = n.granted("pending", 12, 327680, 0, 1);
+  n.onRef(CommandKind::commit, pending.slotRef);
+  route(n, (n.get("flight"), n.take(Kind::getStart)), PutId(13), 393216);
+
+  shm::DirectoryWriter::Memory memory{reinterpret_cast<shm::DirectoryHeader*>(n.directoryPages.data()), nullptr, nullptr, nullptr};
+  memory.tags = reinterpret_cast<shm::Word*>(n.directoryPages.data() + memory.header->tagsOffset);
+  memory.slots = reinterpret_cast<shm::DirectorySlot*>(n.directoryPages.data() + memory.header->slotsOffset);
+  memory.keys = n.keyPages.data() + sizeof(shm::KeysHeader);
+  Result<std::unique_ptr<shm::DirectoryWriter>> adopted = shm::DirectoryWriter::adopt(memory, n.shape);
+  REQUIRE(adopted.ok());
+  shm::DirectoryWriter& directory = **adopted;
+  HostStub host;
+  OwnerCore next({"n"}, directory, n.segmentPages.data(), kSegmentBytes, host);
+  next.adopt({1});
+  const auto stateOf = [&](uint64_t ref) { return directory.state(shm::slotOfRef(ref)); };
+  CHECK((directory.state(value) == SlotState::committed));
+  CHECK((directory.state(held) == SlotState::retired));
+  CHECK((directory.state(victim) == SlotState::committed));
+  CHECK((stateOf(living.slotRef) == SlotState::granted));
+  CHECK((stateOf(dead.slotRef) == SlotState::free));
+  CHECK((stateOf(pending.slotRef) == SlotState::free));
+  CHECK(next.grants() == 1);
+  CHECK(directory.count(SlotState::granted) == 1);
+  next.keep(n.now);
+  CHECK(next.content().value != 0);
+  next.clientGone(ClientId(1), n.now);
+  CHECK(directory.count(SlotState::granted) == 0);
+}
+
+}  // namespace
+}  // namespace fluxon::owner
