@@ -45,7 +45,6 @@ struct Request {
   items @14 :List(Version);
   results @15 :List(UInt8);   # 0 ok, 1 busy, 2 gone
   code @16 :UInt16;           # fluxon/errors.def
-  replicas @17 :UInt32;
 }
 
 struct ListedKey {
@@ -87,6 +86,7 @@ struct Order {
   peer @2 :Peer;
   exported @3 :Bool;          # the value is not readable at the peer yet: it has exported it under its put_id
   sourceOffset @4 :UInt64;    # of what is exported, in the peer's segment
+  timeLeftMs @5 :UInt64;      # for the copy
 }
 
 struct Extent {

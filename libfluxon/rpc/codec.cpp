@@ -55,7 +55,6 @@ void encode(const Request& from, schema::Request::Builder to) {
   to.setCount(from.count);
   to.setCommand(from.command.value);
   to.setCode(static_cast<uint16_t>(from.code));
-  to.setReplicas(from.replicas);
   if (!from.offsets.empty()) encode(from.offsets, to.initOffsets(count(from.offsets.size())));
   if (!from.items.empty()) encode(from.items, to.initItems(count(from.items.size())));
   if (!from.results.empty()) {
@@ -81,7 +80,6 @@ Request decode(schema::Request::Reader from) {
   to.count = from.getCount();
   to.command = OperationId(from.getCommand());
   to.code = codeFromWire(from.getCode());
-  to.replicas = from.getReplicas();
   for (const uint64_t offset : from.getOffsets()) to.offsets.push_back(offset);
   to.items = decode(from.getItems());
   for (const uint8_t result : from.getResults()) {
@@ -172,6 +170,7 @@ void encode(const std::vector<MasterMessage>& from, capnp::List<schema::MasterMe
       encode(message.peer, order.initPeer());
       order.setExported(message.exported);
       order.setSourceOffset(message.sourceOffset);
+      order.setTimeLeftMs(message.timeLeftMs);
     }
   }
 }
@@ -195,6 +194,7 @@ std::vector<MasterMessage> decode(capnp::List<schema::MasterMessage>::Reader fro
     if (order.hasPeer()) out.peer = decode(order.getPeer());
     out.exported = order.getExported();
     out.sourceOffset = order.getSourceOffset();
+    out.timeLeftMs = order.getTimeLeftMs();
   }
   return to;
 }

@@ -14,7 +14,7 @@ namespace fluxon::rpc {
 
 enum class RequestKind : uint16_t {
   heartbeat,       // touches, gauges
-  putStart,        // key, bytes, flags, lease, replicas, timeLeftMs, after (whose request it is) -> offset, putId; peer
+  putStart,        // key, bytes, flags, lease, timeLeftMs, after (whose request it is) -> offset, putId; peer
   putDone,         // put -> putId, published
   putReserved,     // key, bytes, offset, lease -> putId, published: start and done of a put into a reserved extent
   putAbort,        // put: the writer has ended; its extent comes back by `release`
@@ -32,9 +32,10 @@ enum class RequestKind : uint16_t {
   invalidateDone,  // command
   reclaimDone,     // command, results
   inventory,       // items (committed values), count 1: the last page -> offsets: values that must go
+  spread,          // key, items (its version), count, timeLeftMs: as many owners shall have it; answered when they have, or cannot
   getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now
 };
-constexpr uint16_t kRequestKinds = 20;
+constexpr uint16_t kRequestKinds = 21;
 
 enum class ReclaimResult : uint8_t { ok, busy, gone };
 
@@ -75,7 +76,6 @@ struct Request {
   uint64_t count = 0;
   OperationId command;      // the command that this answers
   Code code = Code::ok;     // getDone
-  uint32_t replicas = 0;    // putStart, putReserved: owners that shall have the value; 0 and 1: one
   std::vector<uint64_t> offsets;      // release: extents; heartbeat: extents read since the last one, oldest first
   std::vector<Version> items;
   std::vector<ReclaimResult> results;
@@ -115,6 +115,7 @@ struct MasterMessage {
   Peer peer;                   // replicate: who has the value
   bool exported = false;       // replicate: it is not readable there yet, the peer has exported it under its put_id
   uint64_t sourceOffset = 0;   // of what is exported, in the peer's segment
+  uint64_t timeLeftMs = 0;     // replicate: for the copy
 };
 
 struct Hello {

@@ -32,14 +32,12 @@ OperationId copyDone(Owner& owner, OperationId order, Code code = Code::ok) {
   request.code = code;
   return owner.ask(request);
 }
-OperationId startFor(Owner& owner, const std::string& key, uint64_t bytes, uint32_t replicas, std::string asker = {}, uint32_t flags = 0) {
+OperationId startFor(Owner& owner, const std::string& key, uint64_t bytes, std::string asker = {}) {
   rpc::Request request;
   request.kind = rpc::RequestKind::putStart;
   request.key = key;
   request.bytes = bytes;
-  request.replicas = replicas;
   request.after = std::move(asker);
-  request.flags = flags;
   request.timeLeftMs = 60'000;
   return owner.ask(request);
 }
@@ -182,31 +180,51 @@ TEST_CASE("transfers: the end of the target ends its transfers, that of the sour
   (void)forB;
 }
 
-TEST_CASE("replicas: a put that asks for two is answered when the second owner has it") {
+OperationId spread(Owner& owner, const std::string& key, uint64_t owners) {
+  rpc::Request request;
+  request.kind = rpc::RequestKind::spread;
+  request.key = key;
+  request.items = {{key, owner.answer(owner.get(key)).putId}};
+  request.count = owners;
+  request.timeLeftMs = 5000;
+  return owner.ask(request);
+}
+
+TEST_CASE("replicas: a value that is to be on two owners is brought to another host, and answered when it is there") {
   Hosts w;
   Owner a = w.on("a"), b = w.on("b"), near = w.on("near", "a");
-  const OperationId put = startFor(a, "k", 100, 2), done = a.done(put);
-  CHECK_FALSE(a.answered(done));
+  a.put("k");
+  const OperationId asked = spread(a, "k", 2);
+  CHECK_FALSE(a.answered(asked));
   CHECK(near.orders(CommandKind::replicate).empty());  // another host outlives more
   const auto orders = b.orders(CommandKind::replicate);
   REQUIRE(orders.size() == 1);
   CHECK(orders[0].peer.node == "a");
+  CHECK(orders[0].timeLeftMs == 5000);
   CHECK_FALSE(orders[0].exported);
   CHECK(b.answer(copyDone(b, orders[0].command)).published);
-  CHECK(a.answer(done).published);
+  CHECK(a.answer(asked).code == Code::ok);
   CHECK(replicasOf(a, "k") == 2);
+  CHECK(a.answered(spread(a, "k", 2)));  // it is
 }
 
-TEST_CASE("replicas: with nobody to have them, or when a copy fails, the put is answered all the same") {
+TEST_CASE("replicas: with nobody to have them, when a copy fails, or for another version, the answer comes all the same") {
   Hosts w;
   Owner a = w.on("a");
-  CHECK(a.answer(a.done(startFor(a, "k", 100, 3))).published);
+  a.put("k");
+  CHECK(a.answered(spread(a, "k", 3)));
   Owner b = w.on("b"), c = w.on("c");
-  const OperationId failing = a.done(startFor(a, "l", 100, 3));
+  const OperationId failing = spread(a, "k", 3);
   copyDone(b, b.orders(CommandKind::replicate).at(0).command, Code::unavailable);
   CHECK_FALSE(a.answered(failing));
   w.core.leave(*c.member, MasterCore::Content::gone, w.now);
-  CHECK(a.answer(failing).published);
+  CHECK(a.answered(failing));
+  rpc::Request other;
+  other.kind = rpc::RequestKind::spread;
+  other.key = "k";
+  other.items = {{"k", PutId(1)}};
+  other.count = 3;
+  CHECK(a.answered(a.ask(other)));
 }
 
 // A draining owner keeps nothing new: b is the only other one, on another host.
@@ -220,7 +238,7 @@ struct Placed : Hosts {
 
 TEST_CASE("placed elsewhere: filled here, brought to its home by order, published from there") {
   Placed w;
-  const OperationId put = startFor(w.a, "k", 5000, 1);
+  const OperationId put = startFor(w.a, "k", 5000);
   const rpc::Reply grant = w.a.answer(put);
   CHECK(grant.fetch);
   CHECK(grant.peer.node == "b");
@@ -244,7 +262,7 @@ TEST_CASE("placed elsewhere: when the copy fails or its home ends, the put has f
   for (const bool ends : {false, true}) {
     CAPTURE(ends);
     Placed w;
-    const OperationId put = startFor(w.a, "k", 5000, 1), done = w.a.done(put);
+    const OperationId put = startFor(w.a, "k", 5000), done = w.a.done(put);
     if (ends) {
       w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
     } else {
@@ -260,7 +278,7 @@ TEST_CASE("placed elsewhere: when the copy fails or its home ends, the put has f
 
 TEST_CASE("placed elsewhere: the end of the one who puts ends the put, not its home") {
   Placed w;
-  w.a.done(startFor(w.a, "k", 5000, 1));
+  w.a.done(startFor(w.a, "k", 5000));
   w.core.leave(*w.a.member, MasterCore::Content::kept, w.now);
   w.persisted();
   for (const auto& each : w.b.orders(CommandKind::replicate)) {
@@ -274,7 +292,7 @@ TEST_CASE("placed elsewhere: an owner of the same host is named, and its client 
   Owner a = w.on("a", "h"), b = w.on("b", "h"), c = w.on("c");
   a.put("stays", 100, a.grantLease(60'000));
   REQUIRE(w.core.drain("a", w.now).ok());
-  const rpc::Reply answer = a.answer(startFor(a, "k", 100, 1));
+  const rpc::Reply answer = a.answer(startFor(a, "k", 100));
   CHECK(answer.peer.node == "b");
   CHECK_FALSE(answer.fetch);
   CHECK(w.core.inFlightPuts() == 0);
@@ -283,7 +301,7 @@ TEST_CASE("placed elsewhere: an owner of the same host is named, and its client 
 TEST_CASE("side transfer: a value filled at one owner of a host for another one is brought to that one") {
   Hosts w;
   Owner worker = w.on("worker", "h"), asker = w.on("asker", "h"), far = w.on("far");
-  const OperationId put = startFor(worker, "k", 5000, 1, "asker");
+  const OperationId put = startFor(worker, "k", 5000, "asker");
   CHECK(worker.answer(put).peer.node == "asker");
   const OperationId done = worker.done(put);
   const auto orders = asker.orders(CommandKind::replicate);
@@ -293,8 +311,8 @@ TEST_CASE("side transfer: a value filled at one owner of a host for another one 
   copyDone(asker, orders[0].command);
   CHECK(worker.answer(done).published);
   CHECK(far.answer(far.get("k")).peer.node == "asker");
-  CHECK(worker.answer(startFor(worker, "l", 1, 1, "far")).code == Code::invalidArgument);
-  CHECK(worker.answer(startFor(worker, "l", 1, 1, "nobody")).code == Code::invalidArgument);
+  CHECK(worker.answer(startFor(worker, "l", 1, "far")).code == Code::invalidArgument);
+  CHECK(worker.answer(startFor(worker, "l", 1, "nobody")).code == Code::invalidArgument);
 }
 
 TEST_CASE("drain: what nobody else has is brought to others, then the node is told to leave") {

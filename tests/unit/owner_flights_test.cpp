@@ -254,6 +254,22 @@ TEST_CASE("exports: a put for another home is exported at its commit, and its pl
   CHECK(n.sent(Kind::getStart) == 1);  // the get asks now
 }
 
+TEST_CASE("puts: one that asks for replicas is readable at once, and answered when they are made") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192, 3u << shm::kReplicasShift);
+  const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
+  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK(n.committed("k").has_value());
+  CHECK_FALSE(n.answered(commit));
+  const rpc::Request spread = n.take(Kind::spread);
+  CHECK(spread.count == 3);
+  CHECK(spread.items.at(0).putId.value == 7);
+  SUBCASE("made") { n.reply(spread); }
+  SUBCASE("the lease runs out") { n.pass(seconds(10)); }
+  CHECK(n.answer(commit).code == Code::ok);
+  CHECK(n.answer(commit).putId.value == 7);
+}
+
 TEST_CASE("puts: an owner of this host that shall have the value is named to the client") {
   Node n;
   const Caller start = n.putStart("k");

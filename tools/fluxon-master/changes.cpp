@@ -97,7 +97,6 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
   change->offset = put.offset;
   change->bytes = put.bytes;
   change->lease = put.lease;
-  change->replicas = put.replicas;
   if (copy.home) {
     member.space.unroute(put.offset);  // where it was filled
     change->home = copy.home;
@@ -177,11 +176,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
       reply(*change->home, std::move(toHome));
     }
   }
-  if (change->origin && !change->removal && change->replicas > 1) {
-    spread(entry, *change, std::move(answer), now);
-  } else if (change->origin) {
-    reply(*change->origin, std::move(answer));
-  }
+  if (change->origin) reply(*change->origin, std::move(answer));
   for (const std::shared_ptr<Revoke>& revoke : change->revokes) {
     if (revoke.use_count() == 1 && revoke->origin) replyCode(*revoke->origin, revoke->request, Code::ok);
   }

@@ -57,7 +57,6 @@ struct Put {
   KeyLeaseId lease;
   Time deadline;            // after it the put no longer counts as in flight for others
   bool superseded = false;  // a delete came after its start: done answers "overwritten"
-  uint32_t replicas = 1;    // owners that shall have the value
   // A put whose value shall lie at another member; `offset` is where the writer fills it.
   Member* home = nullptr;
   bool homeless = false;    // that member has ended
@@ -66,7 +65,7 @@ struct Put {
   TransferId copy;
 };
 
-// A put that is answered when its further copies have ended; the last one drops its reference.
+// A spread, answered when its copies have ended; the last one drops its reference.
 struct Spread {
   Member* origin;  // nullptr: fenced meanwhile
   rpc::Reply answer;
@@ -105,7 +104,6 @@ struct Change {
   PutId below;             // replicas below it go; the put_id of the put that is published
   Member* home = nullptr;  // who has the new replica
   uint64_t offset = 0;     // of it
-  uint32_t replicas = 1;
   OperationId copyDone;    // of a value that was copied to its home: the getDone there that waits for an answer
   uint64_t bytes = 0;
   KeyLeaseId lease;

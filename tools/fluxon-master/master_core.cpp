@@ -114,6 +114,7 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
     case Kind::release: return release(member, request, now);
     case Kind::dropped: return dropped(member, request, now);
     case Kind::getStart: return getStart(member, request, now);
+    case Kind::spread: return spread(member, request, now);
     case Kind::getDone: return getDone(member, request, now);
     case Kind::stat: return stat(member, request);
     case Kind::remove: return remove(member, request, now);
@@ -188,7 +189,6 @@ void MasterCore::putReserved(Member& member, const rpc::Request& request, Time n
     ++counters_.putsStarted;
     Put& put = member.puts[request.id];
     put = {request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never()};
-    put.replicas = request.replicas;
   }
   KeyEntry& entry = *member.puts.at(request.id).key;
   if (deferIfChanging(entry, member, request)) return;

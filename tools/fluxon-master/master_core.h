@@ -163,8 +163,8 @@ class MasterCore {
   Member* lacksSpaceForGet(Member&, const rpc::Request&, Turn);
   Member* chooseSource(const KeyEntry&, const Member&, const rpc::Request&);
   void getDone(Member&, const rpc::Request&, Time now);
-  bool replicate(const KeyEntry&, Member& source, Member& to, const uint64_t* exportedAt, Transfer transfer);
-  void spread(KeyEntry&, const Change&, rpc::Reply, Time now);
+  bool replicate(const KeyEntry&, Member& source, Member& to, const uint64_t* exportedAt, uint64_t timeLeftMs, Transfer transfer);
+  void spread(Member&, const rpc::Request&, Time now);
   void dropTransfer(Member&, TransferId);
   void moveOut(Member&, Time now);
   std::vector<Member*> candidates(const Member& asker, uint64_t extentBytes, Time now);

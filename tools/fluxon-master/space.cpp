@@ -67,7 +67,6 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
   Put& put = member.puts[request.id];
   const Time deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000)));
   put = {request.id, &entry, nextPutId(), extent->offset, request.bytes, request.flags, request.lease, deadline};
-  put.replicas = std::max<uint32_t>(request.replicas, 1);
   ++counters_.putsStarted;
   rpc::Reply answer;
   answer.id = request.id;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kDurableAtOnce = 2;  // copies of one version that are to become replicas; more readers get temporary ones
 constexpr size_t kMovesAtOnce = 8;
+constexpr uint64_t kCopyMs = 60'000;  // for a copy that no caller's deadline bounds
 constexpr Duration kMovePause = milliseconds(20), kCollectPause = milliseconds(200), kLeavePause = seconds(1);
 
 rpc::Peer peerOf(const Member& member) {
@@ -184,7 +185,8 @@ void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) 
 }
 
 // Orders a copy of a readable value, or of what the source has exported there. False: there is no way to it.
-bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, const uint64_t* exportedAt, Transfer transfer) {
+bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, const uint64_t* exportedAt, uint64_t timeLeftMs,
+                           Transfer transfer) {
   if (!reachable(source, to)) return false;
   rpc::MasterMessage message;
   message.kind = rpc::CommandKind::replicate;
@@ -193,6 +195,7 @@ bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, co
   message.peer = peerOf(source);
   message.exported = exportedAt != nullptr;
   message.sourceOffset = exportedAt ? *exportedAt : 0;
+  message.timeLeftMs = timeLeftMs;
   const TransferId id{true, message.command};
   transfer.key->transfers.emplace_back(&to, id);
   to.transfers.emplace(id, std::move(transfer));
@@ -210,36 +213,49 @@ void MasterCore::sendHome(Member& member, Put& put, OperationId request) {
   transfer.source = &member;
   transfer.origin = &member;
   transfer.put = put.operation;
-  if (!replicate(*put.key, member, *put.home, &put.offset, std::move(transfer))) {
+  if (!replicate(*put.key, member, *put.home, &put.offset, kCopyMs, std::move(transfer))) {
     put.copy = {};
     abandonPut(member, put.operation);
     replyCode(member, request, Code::unavailable, "this node has no link");
   }
 }
 
-// A published put asked for more replicas: it is answered when they are made, or cannot be.
-void MasterCore::spread(KeyEntry& entry, const Change& change, rpc::Reply answer, Time now) {
-  auto spread = std::make_shared<Spread>(Spread{change.origin, std::move(answer)});
-  std::vector<Member*> others = candidates(*change.home, extentBytes(change.bytes), now);
+// A put that is done is to be on more owners: answered when the copies are made, or cannot be.
+void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
+  auto spread = std::make_shared<Spread>(Spread{&member, {}});
+  spread->answer.id = request.id;
+  KeyEntry* const entry = table_.find(request.key);
+  const bool current = entry && !entry->change && request.items.size() == 1 && entry->putId == request.items.front().putId;
+  Member* source = nullptr;
+  uint64_t copies = 0;
+  for (const Replica& replica : current ? entry->replicas : std::vector<Replica>()) {
+    if (replica.member->state != MemberState::joined) continue;
+    ++copies;
+    if (!source || replica.member == &member) source = replica.member;
+  }
+  std::vector<Member*> others = source ? candidates(*source, extentBytes(entry->bytes), now) : std::vector<Member*>();
   // A copy on another host outlives more.
-  std::stable_partition(others.begin(), others.end(), [&](const Member* other) { return !sameHost(*other, *change.home); });
-  uint32_t copies = 1;
+  std::stable_partition(others.begin(), others.end(), [&](const Member* other) { return !sameHost(*other, *source); });
   for (Member* other : others) {
-    if (copies >= change.replicas) break;
-    if (other == change.home) continue;
-    const std::optional<Extent> extent = other->space.allocate(change.bytes, Use::inFlight);
+    if (copies >= request.count) break;
+    if (has(*entry, *other)) continue;
+    const std::optional<Extent> extent = other->space.allocate(entry->bytes, Use::inFlight);
     if (!extent) {
-      other->copyWanted = std::max(other->copyWanted, extentBytes(change.bytes));
+      other->copyWanted = std::max(other->copyWanted, extentBytes(entry->bytes));
       askVictims(*other, now);
       continue;
     }
-    Transfer transfer{&entry, change.below, extent->offset, change.bytes};
+    Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
     transfer.durable = true;
-    transfer.source = change.home;
+    transfer.source = source;
     transfer.spread = spread;
-    if (replicate(entry, *change.home, *other, nullptr, std::move(transfer))) ++copies;
+    if (replicate(*entry, *source, *other, nullptr, request.timeLeftMs, std::move(transfer))) {
+      ++copies;
+    } else {
+      other->space.free(extent->offset);
+    }
   }
-  if (spread.use_count() == 1 && spread->origin) reply(*spread->origin, std::move(spread->answer));
+  if (spread.use_count() == 1) reply(member, std::move(spread->answer));
 }
 
 Error MasterCore::drain(const std::string& node, Time now) {
@@ -308,7 +324,7 @@ void MasterCore::moveOut(Member& member, Time now) {
     Transfer transfer{&entry, entry.putId, extent->offset, entry.bytes};
     transfer.durable = true;
     transfer.source = &member;
-    if (!replicate(entry, member, to, nullptr, std::move(transfer))) return to.space.free(extent->offset);
+    if (!replicate(entry, member, to, nullptr, kCopyMs, std::move(transfer))) return to.space.free(extent->offset);
     member.toMove.pop_back();
     ++moving;
   }

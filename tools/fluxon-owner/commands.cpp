@@ -172,8 +172,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
     request.key = command.key;
     request.after = asker;
     request.bytes = command.valueBytes;
-    request.flags = command.flags & ((1u << shm::kReplicasShift) - 1);
-    request.replicas = command.flags >> shm::kReplicasShift;
+    request.flags = command.flags;
     request.lease = command.lease;
     request.timeLeftMs = timeLeftMs(command.deadline, now);
     Pending& pending = this->request(std::move(request), caller, command.kind);

@@ -1,4 +1,6 @@
 // OwnerCore: flights, the copies that this owner brings from others. Their life and who may join them: owner_core.h.
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/hash.h"
 #include "owner_core.h"
@@ -7,7 +9,6 @@ namespace fluxon::owner {
 namespace {
 
 constexpr unsigned kAttempts = 3;                // fetches that a get lives through
-constexpr Duration kOrderedPatience = seconds(60);  // for a copy that nobody waits for here
 constexpr size_t kOrdersKnown = 4096;
 
 }  // namespace
@@ -69,9 +70,10 @@ void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
   if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   const rpc::Version& item = message.items.front();
   ++counters_.copiesOrdered;
+  const Duration patience = milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
   open(item.key);
   Fetch fetch{0,           message.peer, item.key, item.putId, message.exported, message.sourceOffset, item.offset,
-              item.bytes,  now + kOrderedPatience};
+              item.bytes,  now + patience};
   Flight flight{0, item.putId, {}, message.command, message.peer.node, message.exported};
   if (!startFlight(std::move(flight), std::move(fetch), now)) close(item.key, now);
 }

@@ -104,7 +104,6 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
     request.offset = directory_.offset(slot);
     request.flags = put.flags;
     request.lease = put.lease;
-    request.replicas = put.flags >> shm::kReplicasShift;
   }
   this->request(std::move(request), caller, command).slot = slot;
 }

@@ -212,7 +212,7 @@ class OwnerCore {
     bool given = false;          // the caller has been answered (its lease ran out): only the effects count
     Command asked;               // a get: to run again
     uint64_t flight = 0;         // getDone: who waited for it
-    PutId putId;                 // getDone: what it brought
+    PutId putId;                 // getDone: what it brought; spread: what was put
   };
   struct Waiting {
     Caller caller;
@@ -262,6 +262,7 @@ class OwnerCore {
   void replied(Pending&, const rpc::Reply&, Time now);
   void putStarted(Pending&, const rpc::Reply&, Time now);
   void putEnded(Pending&, const rpc::Reply&, Time now);
+  void answerPut(const Pending&);
   bool undecided(uint32_t except) const;
   void settlePublished(const std::string& key, Time now);
   void failPending();

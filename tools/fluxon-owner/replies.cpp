@@ -6,6 +6,11 @@
 #include "owner_core.h"
 
 namespace fluxon::owner {
+namespace {
+
+constexpr Duration kSpreadPatience = seconds(5);  // for the copies of one put
+
+}  // namespace
 
 void OwnerCore::reply(const rpc::Reply& reply, Time now) {
   const auto found = pending_.find(reply.id);
@@ -38,6 +43,9 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
     case Kind::reserve: return reserve_.answered(pending.request.bytes, reply.offsets);
     case Kind::stat: case Kind::remove: case Kind::countPrefix: case Kind::list:
     case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: break;
+    case Kind::spread:
+      if (!pending.given) answerPut(pending);
+      return;
     case Kind::putAbort: case Kind::release: case Kind::dropped: case Kind::invalidateDone: case Kind::reclaimDone:
       if (reply.code != Code::ok && reply.code != Code::fenced) ++counters_.refused;
       return;
@@ -129,6 +137,7 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   const bool elsewhere = puts_.at(slot).elsewhere;
   const KeyLeaseId lease = puts_.at(slot).lease;
   const PutId own = puts_.at(slot).putId;
+  const uint32_t replicas = puts_.at(slot).flags >> shm::kReplicasShift;
   puts_.erase(slot);
   Code code = reply.code;
   const bool published = code == Code::ok && reply.published && !elsewhere;
@@ -160,7 +169,16 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
     if (code != Code::ok) ++counters_.putsFailed;
     freeSlot(slot);
   }
-  if (!pending.given) {
+  if (!pending.given && code == Code::ok && reply.published && replicas > 1) {
+    // The put is done; its caller waits for the copies that it asked for.
+    rpc::Request spread;
+    spread.kind = rpc::RequestKind::spread;
+    spread.key = key;
+    spread.items.push_back({key, reply.putId, 0, 0, {}});
+    spread.count = replicas;
+    spread.timeLeftMs = static_cast<uint64_t>(kSpreadPatience.ms());
+    request(std::move(spread), pending.caller, pending.command).putId = reply.putId;
+  } else if (!pending.given) {
     Answer answer;
     answer.code = code;
     answer.putId = reply.putId;
@@ -206,12 +224,20 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
   }
 }
 
+// A put that is done, with as many copies as could be had.
+void OwnerCore::answerPut(const Pending& pending) {
+  Answer answer;
+  answer.putId = pending.putId;
+  host_.answer(pending.caller, std::move(answer));
+}
+
 // The serving lease has run out, or the term is over: callers are answered; effects are undone when the replies come.
 void OwnerCore::failPending() {
   for (auto& [id, pending] : pending_) {
     if (!pending.caller.client || pending.given) continue;
     pending.given = true;
     switch (pending.request.kind) {
+      case rpc::RequestKind::spread: answerPut(pending); break;
       case rpc::RequestKind::putDone: case rpc::RequestKind::putReserved: case rpc::RequestKind::remove:
       case rpc::RequestKind::leaseGrant: case rpc::RequestKind::leaseKeepAlive: case rpc::RequestKind::leaseRevoke:
         answerCode(pending.caller, Code::outcomeUnknown, "the master does not answer");
