@@ -17,15 +17,16 @@
 //    └─────────────────────────────────────────────────────────────────────────────────┘
 //   state       who owns the bytes of the extent
 //   free        nobody: the slot has no extent
-//   granted     its writer (a client with a grant, ssdd, a peer); nobody reads
+//   granted     its writer (a client with a grant, or a copy that the owner brings); nobody reads
 //   pending     the owner; nobody reads; the master decides whether it is published
-//   committed   its readers, by hazard or ring hold; nobody writes
+//   committed   its readers, by hazard or held word; nobody writes
 //   reclaiming  as committed for readers that hold it already; no new reader can begin
 //   retired     readers that hold it already; found by nobody
 //
 // The fields beside the word are written before the word's store that makes them meaningful and stay unchanged until the
-// slot is free again (putId and operation get their last value at the commit); the generation grows when the slot becomes free. A reader that holds a hazard word for
-// (slot, generation) and has seen `committed` with that generation afterwards may read all of them.
+// slot is free again (putId and operation get their last value at the commit); the generation grows when the slot becomes free.
+// A reader that holds a hazard word for (slot, generation) and has seen `committed` with that generation afterwards may read all of
+// them.
 #pragma once
 
 #include "shm/file_header.h"
@@ -79,7 +80,7 @@ struct DirectoryHeader {
   uint64_t keysBytes;      // capacity for key bytes
   uint64_t pid;
   alignas(64) Word leaseUntilNs;  // CLOCK_BOOTTIME; nothing may be served at or after it; 0: not serving
-  Word servingIncarnation;        // changes when the owner was fenced and joins again
+  Word servingIncarnation;        // changes when the owner joins anew; 0: it has not joined
   Word clusterId;                 // of the masters seen, 0: none yet
   Word highestTerm;               // (term, master incarnation) seen of that cluster; lower ones are refused
   Word highestMaster;

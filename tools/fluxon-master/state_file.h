@@ -1,6 +1,7 @@
 // StateFile: what a master must remember over its death: the cluster's id, its term, the longest serving lease it has given,
-// and the members with the life of each whose values the next term may take. One small file, replaced whole: written beside it, fsynced, renamed, folder fsynced. It is
-// locked through `lock` beside it, which is never replaced. Everything else is rebuilt from the owners. Page: fluxon-state(5).
+// and the members with the life of each whose values the next term may take. One small file, replaced whole: written beside it,
+// fsynced, renamed, folder fsynced. It is locked through `lock` beside it, which is never replaced. Everything else is rebuilt from
+// the owners. Page: fluxon-state(5).
 //
 //   fluxon-state 1
 //   cluster NAME
