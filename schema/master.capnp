@@ -96,7 +96,7 @@ struct Extent {
 
 struct Registration {
   node @0 :Text;
-  hostId @1 :Text;            # boot id of the host
+  hostId @1 :Text;            # boot id, and the cluster's folder in shared memory: equal means the same host
   incarnation @2 :UInt64;
   pid @3 :UInt64;
   segmentBytes @4 :UInt64;

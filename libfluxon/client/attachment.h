@@ -6,7 +6,7 @@
 // file, live on while somebody reads, so the owner keeps the extents.
 //
 // Invariants
-//   1. Users are the holders (counted in the hazard table) and users_ (grants, ring holds, calls under way, the client itself).
+//   1. Users are the holders (counted in the hazard table) and users_ (grants, held words, calls under way, the client itself).
 //   2. Ending a use of an attachment that is not retired touches it no more afterwards. Of a retired one it happens under the
 //      graveyard's lock, with a sweep; one that saw `not retired` and was overtaken by retire() is found by the next sweep.
 //   3. Ranges that an owner names are checked against the segment before they become pointers.
@@ -45,7 +45,7 @@ class Attachment {
 
   // A holder by hazard ends.
   void drop(shm::HazardTable::Ref);
-  // Something that is not a hazard (a grant, a ring hold, a call under way) points here.
+  // Something that is not a hazard (a grant, a held word, a call under way) points here.
   void use() { users_.fetch_add(1, std::memory_order_relaxed); }
   void unuse();
   // The caller's reference ends: no new holder is made here. Destroys with the last user.

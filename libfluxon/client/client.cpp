@@ -141,7 +141,7 @@ bool Client::probeAll(std::string_view key, Held& held) {
   return false;
 }
 
-// The owner has answered with a slot of its own: hold it, by a hazard or, when none is free, by the owner's count.
+// The owner has answered with a slot of its own: hold it, by a hazard or, when none is free, by a held word.
 // timedOut: it is gone already; ask again.
 Error Client::follow(Attachment& attachment, const Reply& reply, std::string_view key, Time deadline, Held& held) {
   if (reply.held != 0) return takeHeld(attachment, reply, reply.fetched ? Source::remote : Source::local, held);

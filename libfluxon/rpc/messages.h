@@ -127,7 +127,7 @@ struct Hello {
 
 struct Registration {
   std::string node;
-  std::string hostId;       // boot id: "same host" means equal
+  std::string hostId;       // boot id and the cluster's folder: "same host" means equal
   Incarnation incarnation;
   uint64_t pid = 0;
   uint64_t segmentBytes = 0;

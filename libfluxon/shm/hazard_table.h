@@ -7,7 +7,7 @@
 //      the mark after its exchange and misses a raise is before that reader's check of the slot word, which then fails.
 // Holders of one slot share one word within a shard; threads are spread over the shards, so threads that hit the same key do
 // not write the same line. A slot may live only in the 8 words behind its home in each shard; when those of the thread's own
-// shard are taken by other slots the next shards are tried. All taken: no hazard, and the owner accounts for the holder.
+// shard are taken by other slots the next shards are tried. All taken: no hazard, and the owner gives a held word.
 // Any thread; a shard's lock is held for some 10 ns and never across a call.
 #pragma once
 

@@ -325,7 +325,7 @@ TEST_CASE("more keys than max_keys: the oldest go, as they do when bytes are sho
   CHECK(client.countPrefix("k") > 32);
 }
 
-TEST_CASE("more holders than a client has hazard words are counted by the owner") {
+TEST_CASE("more holders than a client has hazard words are kept by held words") {
   Cluster cluster({.owner = "segment_size = \"64MiB\"\nmax_keys = 16384\n"});
   auto client = cluster.client();
   constexpr int kHolders = 5000;  // 4096 words

@@ -254,8 +254,8 @@ def check_config(tree, options):
 def check_metrics(tree, _):
     """Every metric, event and /health field of a service is on its page."""
     for tool in ('fluxon-master', 'fluxon-owner'):
-        source, page = f'tools/{tool}/service.cpp', PAGES[tool]
-        text = tree.text(source)
+        source, page = f'tools/{tool}/*.cpp', PAGES[tool]
+        text = ''.join(tree.text(name) for name in tree.match(f'tools/{tool}/.*[.]cpp'))
         prefix = tool.replace('-', '_') + '_'
         code = {name for name in re.findall(r'"(fluxon_[a-z0-9_]+)"', text)}
         for name in sorted(code):
@@ -272,6 +272,9 @@ def check_metrics(tree, _):
             elif line.startswith('.It Va ') and section == '/health':
                 described.add(line[7:].split()[0])
         both_ways(fields, described, 'field of /health', source, 'man/' + page)
+    for name in re.findall(r'^\s*X\((\w+),', tree.text('libfluxon/link/link_counters.h'), re.M):
+        if not re.search(rf'\b{name}\b', '\n'.join(page_lines(tree, 'fluxon-owner.8'))):
+            problem('man/fluxon-owner.8', f'counter {name} of link_counters.h is missing')
     counters = set(re.findall(r'^\s*X\((\w+),', tree.text('libfluxon/shm/client_format.h'), re.M))
     for page in ('fluxon-owner.8', 'fluxon-client.5'):
         for name in sorted(counters):

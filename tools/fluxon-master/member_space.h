@@ -7,7 +7,7 @@
 //     ├► reserved┘           └────► unrouted ◄┘ ────► free         (the owner's word `release`)
 //     └───────────────────────────────►┘
 //   state       who owns the bytes
-//   inFlight    the writer of a put that has begun and not ended
+//   inFlight    the writer of a put that has begun and not ended, or the owner that brings a copy there
 //   reserved    the owner, ahead of puts
 //   routed      readers; the route of its key names it
 //   reclaiming  as routed, while the owner is asked whether anyone reads it

@@ -75,11 +75,12 @@ typedef struct fluxon_call_options {
 } fluxon_call_options;
 
 /* Gets the latest completed put of a key. A local hit is a few hundred nanoseconds, without a message and without blocking;
- * otherwise one or two messages, blocking. MISS; INVALID_KEY, UNAVAILABLE (the owner has no serving lease), TIMED_OUT, TOO_MANY,
- * FORKED. `options` may be NULL here and below. */
+ * otherwise one or two messages, blocking, and for a value on another host its copy to here. MISS; INVALID_KEY, UNAVAILABLE (the owner
+ * has no serving lease, or the one with the value cannot be reached), TIMED_OUT, TOO_MANY, TOO_LARGE, NO_SPACE, FORKED. `options` may
+ * be NULL here and below. */
 FLUXON_API fluxon_code fluxon_get(fluxon_client* client, const void* key, size_t key_bytes, const fluxon_call_options* options,
                                   fluxon_holder* holder);
-/* Never blocks for long (a holder that the owner accounts for costs one message). Clears the holder; a cleared one is allowed. */
+/* Sends no message and does not block. Clears the holder; a cleared one is allowed. */
 FLUXON_API void fluxon_release(fluxon_holder* holder);
 
 typedef struct fluxon_put_options {
