@@ -34,6 +34,10 @@ kj::Promise<void> Daemon::at(Time when) {
   return timer().afterDelay(left * kj::NANOSECONDS);
 }
 
+void Daemon::settle() {
+  while (uv_->working() > 0) timer().afterDelay(1 * kj::MILLISECONDS).wait(io_.waitScope);
+}
+
 int guarded(const char* process, const std::function<int()>& run) {
   int status = 70;
   KJ_IF_MAYBE(error, kj::runCatchingExceptions([&] { status = run(); })) {

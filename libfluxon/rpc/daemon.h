@@ -27,6 +27,8 @@ class Daemon {
   // Resolves at the first SIGTERM or SIGINT.
   kj::Promise<void> stopped();
   kj::Promise<void> at(Time when);
+  // Blocks until no work of uv() is under way: before what its functions use is destroyed.
+  void settle();
 
  private:
   kj::AsyncIoContext io_;

@@ -133,8 +133,10 @@ void MasterCore::remove(Member& member, const rpc::Request& request, Time now) {
 }
 
 void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Member* except, Time now) {
-  const auto mustHear = [&](const Member& member) {
-    return &member != except && (member.lives() || (member.state == MemberState::fenced && !member.fenceDurable));
+  const auto mustHear = [&](Member& member) {
+    if (&member == except || member.lives()) return &member != except;
+    if (member.state == MemberState::fenced) fenceOnDisk(member);
+    return member.state == MemberState::fenced && !member.fenceDurable;
   };
   for (const Replica& replica : entry.replicas) {
     if (mustHear(*replica.member)) change->waiting.insert(replica.member);

@@ -103,6 +103,7 @@ int run(const Options& options) {
   daemon.stopped().wait(daemon.waitScope());
   rpc::announceStopping();
   ::unlink(socket.c_str());
+  daemon.settle();
   return 0;
 }
 

@@ -14,8 +14,10 @@
 //      record of its node names. A route that it names is the latest completed put of its key: a later one was acknowledged only
 //      after this owner had retired the value (so it is not in the inventory), or after the record named another life or none.
 //   7. The record of a node changes on disk before anything that relies on it is said: it names no life any more before a put or
-//      delete is acknowledged that a fenced owner has not heard of, and before the window ends without an owner; it names the new
-//      life before that one may serve. (A list of fenced lives would not do: a term that an owner sits out never knows its life,
+//      delete of one of its keys is acknowledged that a fenced owner has not heard of, before its dormant routes are forgotten, and
+//      before the window ends without it; it names the new life before that one may serve. While the window is open, a node whose
+//      values are refused may still serve under a lease of the last term: its record names kNobody then, so that a next term waits for it.
+//      (A list of fenced lives would not do: a term that an owner sits out never knows its life,
 //      fences nothing, and the next term would take what it had before.)
 //   8. Within a term, an inventory revives only what is dormant here: the replicas of exactly the life that it adopts, that no put
 //      or delete has ended since.
@@ -53,10 +55,14 @@ class Outbox {
   virtual void persist() = 0;
 };
 
+// A life that nobody has.
+constexpr Incarnation kNobody{UINT64_MAX};
+
 // What must survive this process.
 struct Durable {
   uint64_t version = 0;
-  std::map<std::string, Incarnation> members;  // node → the life whose values the next term takes, 0: none
+  // Node → the life whose values the next term takes. 0: none, and it serves nothing; kNobody: none, but it may serve.
+  std::map<std::string, Incarnation> members;
 };
 
 // Totals since start, for metrics.
@@ -148,6 +154,7 @@ class MasterCore {
   void confirm(Member&, Time now);
   void end(Member&, MemberState to, Time now);
   void settleChanges(Member&, Time now);
+  void fenceOnDisk(Member&);
   std::vector<std::string> changing() const;
   void forget(std::shared_ptr<Member>);
   void forgetSlice();
@@ -207,6 +214,7 @@ class MasterCore {
     std::optional<rpc::Reply> answer;
   };
   std::vector<Settling> settling_;
+  uint64_t persisted_ = 0;  // version on disk
   KeyTable table_;
   std::set<KeyEntry*, ByName> changing_;  // entries with a change
   KeyLeases leases_;

@@ -5,14 +5,15 @@
 //         reporting, joined ──(lease ran out, a new incarnation registered, stopped keeping its values)──► fenced
 //         reporting, joined ──(left for good)──► left
 //   reporting  takes part in invalidations; nothing else is asked of it, it serves nothing
-//   fenced     it serves nothing; once the fence is durable nobody waits for it. Its replicas stay dormant for its next life, until
-//              `forgetAt`
+//   fenced     it serves nothing. Its replicas stay dormant for its next life, until `forgetAt`; the durable record names it until a
+//              change must go on without it, which waits for that alone
 // A connection may come and go while a member lives; orders and answers wait for it.
 // One thread.
 #pragma once
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -57,7 +58,7 @@ struct Waiting {
   Time deadline;
 };
 
-class Member {
+class Member : public std::enable_shared_from_this<Member> {
  public:
   Member(rpc::Registration registration, Time end)
       : registration_(std::move(registration)), leaseEnd(end), space(registration_.segmentBytes, registration_.maxKeys) {}
@@ -72,7 +73,7 @@ class Member {
  public:
   MemberState state = MemberState::reporting;
   bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
-  bool fenceDurable = false;
+  bool fenceAsked = false, fenceDurable = false;  // that its values are none any more; not before something relies on it
   Time forgetAt = Time::never();
   std::shared_ptr<Member> before;  // reporting: the life whose replicas its inventory may revive
   bool inWindow = false;           // reporting: its inventory is that of an earlier term

@@ -111,6 +111,7 @@ bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
     // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
     for (const Replica& older : entry.replicas) {
       older.member->space.unroute(older.offset);
+      if (older.member->state == MemberState::fenced) fenceOnDisk(*older.member);
       if (older.member->lives()) invalidate(*older.member, {std::string(entry.key), item.putId});
     }
     entry.replicas.clear();
@@ -164,7 +165,7 @@ Incarnation MasterCore::recorded(const std::string& node) const {
   return found == durable_.members.end() ? Incarnation() : found->second;
 }
 void MasterCore::record(const std::string& node, Incarnation life) {
-  durable_.members[node] = life;
+  durable_.members[node] = life || !recovering_ ? life : kNobody;
   ++durable_.version;
   outbox_.persist();
 }
@@ -175,7 +176,20 @@ void MasterCore::remove(const std::string& node) {
   outbox_.persist();
 }
 
+// The next term takes nothing of that life any more. For changes that go on without it.
+void MasterCore::fenceOnDisk(Member& member) {
+  if (member.fenceAsked) return;
+  member.fenceAsked = true;
+  if (recorded(member.node()) == member.incarnation()) record(member.node(), Incarnation());
+  if (durable_.version <= persisted_) {
+    member.fenceDurable = true;
+  } else {
+    settling_.push_back({durable_.version, member.shared_from_this(), std::nullopt});
+  }
+}
+
 void MasterCore::persisted(uint64_t version, Time now) {
+  persisted_ = std::max(persisted_, version);
   const auto later = std::find_if(settling_.begin(), settling_.end(), [&](const Settling& each) { return each.version > version; });
   const std::vector<Settling> settled(std::make_move_iterator(settling_.begin()), std::make_move_iterator(later));
   settling_.erase(settling_.begin(), later);
@@ -194,13 +208,10 @@ void MasterCore::persisted(uint64_t version, Time now) {
 void MasterCore::end(Member& member, MemberState to, Time now) {
   ssds_ -= member.state == MemberState::joined && member.registration().ssd;
   member.state = to;
-  const std::shared_ptr<Member> self = members_.at(member.node());
   ended_.insert(member.incarnation());
   if (to == MemberState::fenced) {
     ++counters_.fenced;
     member.forgetAt = now + kRemember;
-    record(member.node(), Incarnation());
-    settling_.push_back({durable_.version, self, std::nullopt});
   }
   while (!member.puts.empty()) abandonPut(member, member.puts.begin()->first);
   while (!member.transfers.empty()) dropTransfer(member, member.transfers.begin()->first);
@@ -235,6 +246,7 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
       if (revoke->origin == &member) revoke->origin = nullptr;
     }
     if (change.origin == &member) change.origin = nullptr;
+    if (to == MemberState::fenced && change.waiting.count(&member)) fenceOnDisk(member);
     if (change.home != &member) continue;
     // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
     // is done.
@@ -250,7 +262,7 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
         invalidate(*replica.member, {std::string(entry->key), change.below});
     }
   }
-  if (to == MemberState::left) settleChanges(member, now);
+  if (to == MemberState::left || member.fenceDurable) settleChanges(member, now);
 }
 
 // By name: ending one change may end others, and begin new ones.
@@ -274,6 +286,7 @@ void MasterCore::settleChanges(Member& member, Time now) {
 void MasterCore::forget(std::shared_ptr<Member> member) {
   FLUXON_CHECK(!member->lives(), "forgetting a member that lives");
   member->forgetAt = Time::never();
+  if (recorded(member->node()) == member->incarnation()) record(member->node(), Incarnation());
   forgets_.push_back(std::move(member));
 }
 

@@ -59,6 +59,7 @@ int run(const Options& options) {
   daemon.stopped().exclusiveJoin(service.left()).wait(daemon.waitScope());
   rpc::announceStopping();
   service.stop().wait(daemon.waitScope());
+  daemon.settle();
   return 0;
 }
 

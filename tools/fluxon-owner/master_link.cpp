@@ -11,6 +11,14 @@
 #include "rpc/socket_stream.h"
 
 namespace fluxon::owner {
+namespace {
+
+// Ends the conversation; the text is what the log shows.
+[[noreturn]] void refuse(const Error& error) {
+  kj::throwFatalException(kj::Exception(kj::Exception::Type::FAILED, __FILE__, __LINE__, kj::heapString(error.message().c_str())));
+}
+
+}  // namespace
 
 class MasterLink::OwnerServer final : public schema::Owner::Server {
  public:
@@ -61,7 +69,7 @@ kj::Promise<void> MasterLink::run() {
 kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
   using Connected = Result<kj::Own<kj::AsyncIoStream>>;
   const auto stream = [](Connected&& connected) {
-    if (!connected) kj::throwFatalException(KJ_EXCEPTION(FAILED, connected.error().message()));
+    if (!connected) refuse(connected.error());
     return kj::mv(connected.value());
   };
   if (!place_.master.enabled) return stream(rpc::connectUnix(daemon_.io().unixEventPort, place_.socket));
@@ -127,7 +135,7 @@ kj::Promise<void> MasterLink::registerNow(uint64_t term, uint64_t master, bool a
   return call.send().then([this, term, master, anew, sent](capnp::Response<schema::Master::RegisterResults> result) -> kj::Promise<void> {
     const Code code = codeFromWire(result.getCode());
     if (code == Code::fenced) term_ = master_ = 0;  // next time anew
-    KJ_REQUIRE(code == Code::ok, Error{code, rpc::toString(result.getDetail())}.message());
+    if (code != Code::ok) refuse({code, rpc::toString(result.getDetail())});
     if (anew && place_.registration.adopts && !result.getInventory()) {
       log::info("the master does not know the values of the last life: they go");
       core_.drop(bootTime());

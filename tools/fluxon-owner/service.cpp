@@ -74,6 +74,7 @@ Error Service::start() {
 }
 
 kj::Promise<void> Service::stop() {
+  stopping_ = true;
   clients_.stop();
   return decided(bootTime() + kLastPuts).then([this] { return farewell(); });
 }
@@ -89,7 +90,8 @@ kj::Promise<void> Service::farewell() {
   files_.directory().setLease(0);
   files_.directory().setServing(Incarnation());
   if (leaving_) files_.discard();
-  return link_.leave(leaving_ ? MasterLink::Values::gone : MasterLink::Values::kept);
+  const bool keeps = !leaving_ && files_.directory().count(shm::SlotState::committed) > 0;
+  return link_.leave(keeps ? MasterLink::Values::kept : MasterLink::Values::gone);
 }
 
 void Service::leave() {
@@ -109,6 +111,7 @@ kj::Promise<void> Service::populate(uint64_t at) {
   auto reached = std::make_shared<uint64_t>(at);
   return daemon_.uv().work([this, at, reached] { *reached = files_.populateStep(at); }).then([this, reached]() -> kj::Promise<void> {
     populating_ = *reached < files_.segmentBytes();
+    if (stopping_) return kj::READY_NOW;
     if (populating_) return populate(*reached);
     const bool all = files_.segmentHeader().populatedBytes.load(std::memory_order_relaxed) == files_.segmentBytes();
     log::info(all ? "segment populated" : "this kernel does not populate: pages are touched by their first writer");

@@ -59,6 +59,7 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   PeerLink peers_;
   Clients clients_;
   MasterLink link_;
+  bool stopping_ = false;
   bool leaving_ = false;
   kj::Own<kj::PromiseFulfiller<void>> leave_;
   kj::Promise<void> left_;

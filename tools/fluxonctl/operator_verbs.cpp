@@ -125,14 +125,17 @@ int watch(MasterClient& master, const Options& options, const std::string& what,
 int drain(MasterClient& master, const Options& options) {
   const std::string& node = options.nodes.front();
   if (const Error error = master.drain(node); !error.ok()) return fail(error);
-  const int status = !options.wait ? 0 : watch(master, options, "drain of " + node, [&](const auto& members, std::string& left) {
+  bool lost = false;
+  int status = !options.wait ? 0 : watch(master, options, "drain of " + node, [&](const auto& members, std::string& left) {
     for (const MemberInfo& member : members) {
-      if (member.node != node || !lives(member)) continue;
+      if (member.node != node || member.state == "left") continue;
+      if ((lost = !lives(member))) return true;
       left = std::to_string(member.replicas) + " values are there";
       return false;
     }
     return true;
   });
+  if (lost) status = fail({Code::unavailable, "node " + node + " ended before everything was elsewhere (drain it again to forget it)"});
   if (status == 0 && options.format == Format::json) Rows(Format::json).add({text("node", node), flag("left", options.wait)});
   if (status == 0 && options.format == Format::table) emit("node " + node + (options.wait ? " has left\n" : " is being drained\n"));
   return status;

@@ -221,7 +221,7 @@ int shmVerb(const Options& options) {
   if (!all) return fail(all.error());
   std::vector<std::string> nodes = all.value();
   if (!options.node.empty()) std::erase_if(nodes, [&](const std::string& node) { return node != options.node; });
-  if (nodes.empty()) {
+  if (nodes.empty() && options.verb != Verb::clean) {
     return fail({Code::unavailable, "no files of " + (options.node.empty() ? std::string("any node") : "node " + options.node) + " in " +
                                         paths.value().clusterDir() + " (start one: fluxonctl up)"});
   }
