@@ -71,7 +71,8 @@ void Cluster::start(const std::string& process) {
     const int log = ::open((folder_ + "/" + process + ".log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(log, 2);
     ::dup2(ready[1], 9);  // without FD_CLOEXEC
-    std::vector<std::string> words = {binary(process == "master" ? "fluxon-master" : "fluxon-owner"), "--config", config_, "--ready-fd", "9"};
+    const std::string program = binary(process == "master" ? "fluxon-master" : "fluxon-owner");
+    std::vector<std::string> words = {program, "--config", config_, "--ready-fd", "9"};
     if (process != "master") words.insert(words.end(), {"--node", process});
     if (!network_.empty()) words.insert(words.begin(), {"ip", "netns", "exec", network_});
     std::vector<char*> arguments;

@@ -29,8 +29,9 @@ uint64_t headCheck(const Head& head) { return mix(head.operation * 31 + head.key
 std::string describe(const History& history, uint64_t operation) {
   const Operation& op = history.at(operation);
   static constexpr const char* kNames[] = {"put", "delete", "get"};
+  const std::string times = std::to_string(op.begin / 1000) + " to " + std::to_string(op.end / 1000) + " us";
   return std::string(kNames[static_cast<uint32_t>(op.did)]) + " " + std::to_string(operation) + " of key " + std::to_string(op.key) +
-         " by client " + std::to_string(op.client) + " (" + std::to_string(op.begin / 1000) + " to " + std::to_string(op.end / 1000) + " us)";
+         " by client " + std::to_string(op.client) + " (" + times + ")";
 }
 
 }  // namespace
@@ -81,8 +82,9 @@ std::vector<std::string> History::check() const {
     if (op.ended != Outcome::open && op.end > op.deadline + kLate.ns)
       wrong.push_back(describe(*this, i) + " ended " + std::to_string((op.end - op.deadline) / 1'000'000) + " ms after its deadline");
     // A delete that found nothing says that there was nothing: nothing older may be seen after it.
-    const bool counts = op.did == Did::put ? op.ended == Outcome::done : op.did == Did::remove && (op.ended == Outcome::done || op.ended == Outcome::miss);
-    if (counts) changes[op.key].push_back(i);
+    const bool put = op.did == Did::put && op.ended == Outcome::done;
+    const bool removed = op.did == Did::remove && (op.ended == Outcome::done || op.ended == Outcome::miss);
+    if (put || removed) changes[op.key].push_back(i);
   }
   std::map<uint32_t, std::vector<Done>> done;
   for (auto& [key, list] : changes) {

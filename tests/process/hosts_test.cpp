@@ -68,8 +68,9 @@ class Network {
   // Of what each host receives, this share is lost.
   void lose(int percent) {
     for (int i = 0; i < kHosts; ++i) {
-      in(i, "nft add table ip t && ip netns exec " + host(i) + " nft add chain ip t in '{ type filter hook input priority 0; }' && ip netns exec " +
-                host(i) + " nft add rule ip t in iifname eth numgen random mod 100 '<' " + std::to_string(percent) + " drop");
+      in(i, "nft add table ip t");
+      in(i, "nft add chain ip t in '{ type filter hook input priority 0; }'");
+      in(i, "nft add rule ip t in iifname eth numgen random mod 100 '<' " + std::to_string(percent) + " drop");
     }
   }
   void limit(const std::string& rate) {
@@ -110,14 +111,17 @@ struct Hosts {
   double metric(int i, const std::string& process, const std::string& name) const {
     std::string page;
     const std::string& config = hosts[static_cast<size_t>(i)]->config();
-    REQUIRE_MESSAGE(run("ip netns exec " + network.host(i) + " " FLUXON_BIN "/fluxonctl --config " + config + " metrics " + process, page) == 0, page);
+    const std::string ask = "ip netns exec " + network.host(i) + " " FLUXON_BIN "/fluxonctl --config " + config + " metrics " + process;
+    REQUIRE_MESSAGE(run(ask, page) == 0, page);
     double sum = 0;
     bool found = false;
     for (size_t at = 0; at < page.size();) {
       const size_t end = std::min(page.find('\n', at), page.size());
       const std::string line = page.substr(at, end - at);
-      if (line.starts_with(name) && (line[name.size()] == ' ' || line[name.size()] == '{')) sum += std::stod(line.substr(line.rfind(' '))), found = true;
       at = end + 1;
+      if (!line.starts_with(name) || (line[name.size()] != ' ' && line[name.size()] != '{')) continue;
+      sum += std::stod(line.substr(line.rfind(' ')));
+      found = true;
     }
     REQUIRE_MESSAGE(found, "no metric ", name);
     return sum;

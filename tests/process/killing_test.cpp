@@ -85,8 +85,8 @@ TEST_CASE("any process is killed or stopped at any moment: no wrong byte, no cal
   for (size_t i = 0; i < wrong.size() && i < 10; ++i) FAIL_CHECK(wrong[i]);
   CHECK(wrong.empty());
   const History& history = load.history();
-  MESSAGE(history.size(), " operations; puts ", history.count(Did::put, Outcome::done), ", hits ", history.count(Did::get, Outcome::done), ", misses ",
-          history.count(Did::get, Outcome::miss), ", refused gets ", history.count(Did::get, Outcome::refused));
+  MESSAGE(history.size(), " operations; puts ", history.count(Did::put, Outcome::done), ", hits ",
+          history.count(Did::get, Outcome::done), ", misses ", history.count(Did::get, Outcome::miss), ", refused gets ", history.count(Did::get, Outcome::refused));
   CHECK(history.count(Did::get, Outcome::done) > history.size() / 20);
   CHECK(history.count(Did::put, Outcome::done) > history.size() / 20);
   CHECK(eventually([&] { return atRest(hosts); }, 20));

@@ -39,7 +39,8 @@ TEST_CASE("inventory: within the term the next life of an owner gets its routes 
   World w;
   Owner a = w.join(w.registration("a", 5)), b = w.join("b");
   const uint64_t kept = a.put("kept"), overwritten = a.put("overwritten"), deleted = a.put("deleted");
-  const PutId idKept = b.answer(b.get("kept")).putId, idOver = b.answer(b.get("overwritten")).putId, idDel = b.answer(b.get("deleted")).putId;
+  const auto idOf = [&](const char* key) { return b.answer(b.get(key)).putId; };
+  const PutId idKept = idOf("kept"), idOver = idOf("overwritten"), idDel = idOf("deleted");
   w.pass(seconds(11), {&b});
   CHECK(b.answer(b.get("kept")).code == Code::miss);
   b.put("overwritten");
