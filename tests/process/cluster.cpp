@@ -33,9 +33,8 @@ Cluster::Cluster(Shape shape) {
   folder_ = folder;
   root_ = "/dev/shm/" + folder_.substr(5);
   config_ = folder_ + "/fluxon.toml";
-  network_ = shape.network;
   configure(shape);
-  if (shape.withMaster) start("master");
+  start("master");
   for (const std::string& node : shape.nodes) start(node);
 }
 
@@ -71,14 +70,12 @@ void Cluster::start(const std::string& process) {
     const int log = ::open((folder_ + "/" + process + ".log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(log, 2);
     ::dup2(ready[1], 9);  // without FD_CLOEXEC
-    const std::string program = binary(process == "master" ? "fluxon-master" : "fluxon-owner");
-    std::vector<std::string> words = {program, "--config", config_, "--ready-fd", "9"};
-    if (process != "master") words.insert(words.end(), {"--node", process});
-    if (!network_.empty()) words.insert(words.begin(), {"ip", "netns", "exec", network_});
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    ::execvp(arguments[0], arguments.data());
+    if (process == "master") {
+      ::execl(binary("fluxon-master").c_str(), "fluxon-master", "--config", config_.c_str(), "--ready-fd", "9", nullptr);
+    } else {
+      ::execl(binary("fluxon-owner").c_str(), "fluxon-owner", "--config", config_.c_str(), "--node", process.c_str(), "--ready-fd", "9",
+              nullptr);
+    }
     ::_exit(127);
   }
   ::close(ready[1]);
@@ -255,18 +252,6 @@ fluxon_code codeOf(const std::function<void()>& call) {
     return error.code();
   }
   return FLUXON_OK;
-}
-
-uint16_t freePort() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  socklen_t length = sizeof address;
-  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  ::close(socket);
-  return ntohs(address.sin_port);
 }
 
 std::string valueOf(uint64_t seed, size_t bytes) {

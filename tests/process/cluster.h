@@ -19,8 +19,6 @@ class Cluster {
     std::string owner = "segment_size = \"64MiB\"\n";  // lines of [owner]
     std::string master;                                // lines of [master]
     std::string common;                                // lines of [common]
-    bool withMaster = true;  // false: the owners of another host; `common` names the master
-    std::string network;     // network namespace of the processes, empty: that of the test
   };
   explicit Cluster(Shape shape);
   Cluster() : Cluster(Shape{}) {}
@@ -57,7 +55,7 @@ class Cluster {
   void forAll(bool stop);
   std::string readyWord(const std::string& process, const std::string& after) const;
 
-  std::string folder_, root_, config_, network_;
+  std::string folder_, root_, config_;
   std::map<std::string, pid_t> pids_;
 };
 
@@ -94,8 +92,6 @@ struct Ended {
 Ended execute(const std::string& command);
 // What a call of the library ended with: the code of its exception, or FLUXON_OK.
 fluxon_code codeOf(const std::function<void()>& call);
-// A tcp port of 127.0.0.1 that is free now.
-uint16_t freePort();
 // Bytes that differ from key to key and round to round.
 std::string valueOf(uint64_t seed, size_t bytes);
 

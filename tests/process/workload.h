@@ -1,51 +1,65 @@
-// Clients that put, get, hold and delete a few keys of a cluster as fast as they are let, each in a process of its own that may be
-// killed at any moment. What they do stands in a History, which decides whether the answers were right.
+// Workload: clients in processes of their own that put, delete, get and hold under a recorder, until they are told to stop.
 #pragma once
 
-#include <fluxon/fluxon.hpp>
 #include <sys/types.h>
 
 #include <atomic>
+#include <map>
 #include <vector>
 
 #include "history.h"
+#include "hosts.h"
 
 namespace fluxon::test {
 
 class Workload {
  public:
   struct Shape {
-    uint32_t keys = 12;
-    size_t largest = 200'000;     // bytes of a value
-    uint32_t timeoutMs = 2000;    // of each call
-    uint32_t pauseUs = 500;       // between calls
-    size_t capacity = 3'000'000;  // of the history
+    uint64_t keys = 24;
+    size_t largest = 60'000;      // bytes of a value
+    uint32_t putDeadlineMs = 2500;  // longer than a lease: a put waits for the end of that of a silent owner
+    uint32_t getDeadlineMs = 1000;
+    int putPercent = 25, removePercent = 3;  // gets otherwise
+    useconds_t pauseUs = 1000;    // between operations
   };
-  explicit Workload(Shape shape);
+  Workload(const Hosts& hosts, Shape shape);
   ~Workload();
+  Workload(const Workload&) = delete;
 
-  // A client process of two threads, attached to the node that the options name.
-  void add(const ConnectOptions& options);
-  size_t clients() const { return clients_.size(); }
-  // SIGKILL, and another one in its place.
-  void replace(size_t client);
-  // No operation begins any more; returns when all have ended, false if some did not within 30 s.
-  bool finish();
+  // A client at the owner of a host; its number.
+  uint32_t start(size_t host);
+  void kill(uint32_t client);
+  void stop(uint32_t client);
+  void resume(uint32_t client);
+  std::vector<uint32_t> clients() const;
+  // Operations that the clients have ended so far, and hits among them.
+  uint64_t operations() const { return shared_->operations; }
+  uint64_t hits() const { return shared_->hits; }
+  // Ends all clients. One that has not ended by itself after twice the longest deadline counts as hung.
+  void finish();
+  // After finish().
   const History& history() const { return history_; }
+  // Checks it, and prints what is wrong with the key's whole story in a file beside the logs.
+  void judge() const;
 
  private:
-  struct Client {
-    ConnectOptions options;
-    pid_t pid;
+  struct Shared {
+    std::atomic<bool> end{false};
+    std::atomic<uint64_t> operations{0}, hits{0};
   };
-  pid_t begin(const ConnectOptions& options);
-  void run(const ConnectOptions& options, uint32_t number, unsigned seed);
+  struct Running {
+    pid_t pid;
+    int64_t stoppedNs = 0;  // 0: it runs
+  };
+  int work(uint32_t client, const ConnectOptions& options) const;
+  std::string file(uint32_t client) const;
 
+  const Hosts& hosts_;
   Shape shape_;
+  Shared* shared_;
+  uint32_t count_ = 0;
+  std::map<uint32_t, Running> running_;
   History history_;
-  std::atomic<bool>* stop_;  // shared with the clients
-  std::vector<Client> clients_;
-  uint32_t numbers_ = 0;
 };
 
 }  // namespace fluxon::test

@@ -174,6 +174,7 @@ std::string PeerLink::address() const {
 }
 
 void PeerLink::setIncarnation(Incarnation incarnation) {
+  if (incarnation == incarnation_) return;  // the link closes what was accepted under another one
   incarnation_ = incarnation;
   if (tcp_) tcp_->setIncarnation(incarnation);
 }

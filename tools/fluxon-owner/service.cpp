@@ -39,6 +39,7 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
       core_({files.node()}, files.directory(), files.segment(), files.segmentBytes(), *this),
       peers_(daemon, files, config,
              {[this](uint64_t id, const Error& error) {
+                if (!error.ok()) log::debug("a copy from another owner failed: " + error.message());
                 core_.fetched(id, error, bootTime());
                 run();
               },
