@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -147,17 +148,16 @@ TEST_CASE("SIGTERM under load: every daemon exits with 0 within five seconds, an
     std::atomic<bool> stop{false};
     std::vector<std::thread> load;
     auto client = cluster.client();
-    std::atomic<int> begun{0};
+    std::atomic<int> done[64] = {};
     for (int i = 0; i < 64; ++i) {
       load.emplace_back([&, i] {
         const std::string value = valueOf(static_cast<uint64_t>(i), 100'000);
         while (!stop) {
-          ++begun;
-          codeOf([&] { client.put("k" + std::to_string(i), value, {.timeoutMs = 2000}); });
+          done[i] += codeOf([&] { client.put("k" + std::to_string(i), value, {.timeoutMs = 2000}); }) == FLUXON_OK;
         }
       });
     }
-    CHECK(eventually([&] { return begun > 200; }, 30));
+    CHECK(eventually([&] { return std::all_of(std::begin(done), std::end(done), [](const auto& n) { return n > 1; }); }, 30));
     const auto asked = std::chrono::steady_clock::now();
     cluster.signal(victim, SIGTERM);
     CHECK(cluster.wait(victim) == 0);
@@ -170,7 +170,7 @@ TEST_CASE("SIGTERM under load: every daemon exits with 0 within five seconds, an
       auto next = cluster.client();
       for (int i = 0; i < 64; ++i) {
         const auto holder = next.get("k" + std::to_string(i));
-        REQUIRE(holder);
+        REQUIRE_MESSAGE(holder, "k", i, ": ", cluster.log("n0"));
         CHECK(holder->text() == valueOf(static_cast<uint64_t>(i), 100'000));
       }
     }
