@@ -96,9 +96,9 @@ class Remote {
   Cluster* operator->() { return &cluster_; }
 
   // A connected tcp socket whose reads end after 10 s.
-  int dial() const {
+  int dial() const { return dial(address()); }
+  static int dial(const std::string& where) {
     sockaddr_in to{};
-    const std::string where = address();
     const size_t colon = where.rfind(':');
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(std::stoi(where.substr(colon + 1))));
@@ -256,6 +256,50 @@ TEST_CASE("access: random bytes, truncated openings and other protocols are refu
   for (size_t at = 0; (at = log.find("refused a connection of", at)) != std::string::npos; ++at) ++lines;
   CHECK(lines == static_cast<size_t>(refused));
   putAndGet(*master);
+}
+
+TEST_CASE("access: nonsense on an owner's link, from strangers and from those who know the secret, is refused; values go on moving") {
+  const Keys keys;
+  const std::string owner = "segment_size = \"16MiB\"\nlink = \"127.0.0.1:0\"\n", common = line("secret_file", keys.secret());
+  Cluster cluster({.owner = owner, .common = common});
+  std::string members;
+  REQUIRE(run(FLUXON_BIN "/fluxonctl --json --config " + cluster.config() + " members", members) == 0);
+  const size_t at = members.find("\"link\":\"") + 8;
+  const std::string link = members.substr(at, members.find('"', at) - at);
+  fluxon::Client client = cluster.client();
+  client.put("key", "value");
+  std::mt19937_64 random(11);
+  fluxon::Result<net::Secret> secret = net::Secret::load(keys.secret());
+  REQUIRE(secret.ok());
+  for (int round = 0; round < 60; ++round) {
+    CAPTURE(round);
+    const int fd = Remote::dial(link);
+    std::string bytes(1 + random() % 400, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    if (round % 2 == 1) {
+      // Known to the owner, and then without sense: unknown kinds, lengths beyond all bounds.
+      net::ClientHandshake hand(secret.value(), net::Purpose::data, {"stranger", Incarnation(1)}, Incarnation());
+      say(fd, &hand.hello(), sizeof hand.hello());
+      net::ServerHello hello;
+      REQUIRE(::recv(fd, &hello, sizeof hello, MSG_WAITALL) == sizeof hello);
+      fluxon::Result<net::ClientProof> proof = hand.answer(hello);
+      REQUIRE(proof.ok());
+      say(fd, &proof.value(), sizeof(net::ClientProof));
+      net::ServerVerdict verdict;
+      REQUIRE(::recv(fd, &verdict, sizeof verdict, MSG_WAITALL) == sizeof verdict);
+      REQUIRE(verdict.code == 0);
+    }
+    ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);  // it may be closed already
+    ::shutdown(fd, SHUT_WR);
+    CHECK(ends(fd));
+    ::close(fd);
+  }
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_link", "refusedHellos") >= 30; }));
+  CHECK(cluster.metric("n0", "fluxon_owner_link", "refusedFrames") > 0);
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_link", "connectionsOpen") == 0; }));
+  CHECK(contains(cluster.log("n0"), "link: "));
+  CHECK(client.get("key")->text() == "value");
+  CHECK(codeOf([&] { client.put("key", "again"); }) == FLUXON_OK);
 }
 
 TEST_CASE("access: connections that never say anything are ended after 5 s, and hold nobody up") {
