@@ -198,6 +198,22 @@ TEST_CASE("flights: a value that comes home retires what is older here before th
   CHECK(n.answer(get).offset == 65536);
 }
 
+TEST_CASE("flights: of two values that come home the older one is not readable when the newer one's answer found no lease") {
+  Node n;
+  replicate(n, 5, "k", PutId(7), 0, true);
+  replicate(n, 6, "k", PutId(8), 65536, true);
+  for (int i = 0; i < 2; ++i) {
+    n.core.fetched(n.host.fetches.front().id, {}, n.now);
+    n.host.fetches.pop_front();
+  }
+  const rpc::Request older = n.take(Kind::getDone), newer = n.take(Kind::getDone);
+  n.pass(seconds(10));
+  n.ended(newer, PutId(8));
+  n.core.reconnected(seconds(10), n.now);
+  n.ended(older, PutId(7));
+  CHECK_FALSE(n.committed("k"));
+}
+
 TEST_CASE("flights: a copy that lands while a put of ours is undecided is not readable, it may be older") {
   Flying n;
   n.arrive();

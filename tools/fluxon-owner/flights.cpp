@@ -184,8 +184,10 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   const std::optional<uint32_t> present = directory_.committed(key, directory_.hash(slot));
   const bool newer = present && directory_.putId(*present) >= reply.putId;
   const std::deque<Waiting> waiting = takeWaiting(key, pending.flight);
-  if (published && bound <= reply.putId && serving(now) && !newer) {
-    bound = reply.putId;
+  const bool current = bound <= reply.putId;
+  // Whether it becomes readable here or not: nothing older does any more.
+  if (published && current) bound = reply.putId;
+  if (published && current && serving(now) && !newer) {
     if (undecided(slot)) {
       published_.emplace(slot, Published{reply.putId, reply.lease});
       open(key);
