@@ -5,23 +5,18 @@
 // and a connection a stream on each side, asks with 16 bytes, and sends pieces of the same length, each behind a header with its
 // crc32c that the target checks. Both use the same congestion control and number of connections. Rounds take turns. The lines of
 // one value at a time show what the ways between control thread and link cost. scripts/bench link-tcp runs it.
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <thread>
 
 #include "base/hash.h"
-#include "link/crc32c.h"
 #include "link/tcp_link.h"
 #include "measure.h"
+#include "plain_tcp.h"
 #include "shm/directory_writer.h"
 #include "shm/segment_format.h"
 
@@ -34,68 +29,15 @@ constexpr uint64_t kRoundBytes = 256 * kMiB;
 constexpr uint64_t kSizes[] = {64 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
 constexpr unsigned kStreams[] = {1, 4};
 constexpr uint64_t kAhead = 2;
-constexpr uint64_t kPiece = 1 * kMiB;
 constexpr int kRounds = 9;
 
-[[noreturn]] void fail(const char* what) {
-  std::perror(what);
-  std::_Exit(71);
-}
-
-char* populated(uint64_t bytes) {
-  void* const map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (map == MAP_FAILED) fail("mmap");
-  std::memset(map, 1, bytes);
-  return static_cast<char*>(map);
-}
-
 std::string keyOf(uint64_t size, uint64_t index) { return std::to_string(size) + "/" + std::to_string(index); }
-
-struct Header {
-  uint64_t length;
-  uint64_t crc;
-};
-
-void all(ssize_t (*call)(int, void*, size_t, int), int fd, void* data, size_t bytes) {
-  for (size_t done = 0; done < bytes;) {
-    const ssize_t n = call(fd, static_cast<char*>(data) + done, bytes - done, MSG_WAITALL | MSG_NOSIGNAL);
-    if (n == 0) std::_Exit(0);
-    if (n < 0) fail("plain socket");
-    done += static_cast<size_t>(n);
-  }
-}
-
-int tcpSocket(const std::string& congestion) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const auto nameBytes = static_cast<socklen_t>(congestion.size());
-  if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion.data(), nameBytes) != 0) fail("congestion control");
-  return fd;
-}
 
 // --- source process
 
 struct Ports {
   uint16_t link, plain;
 };
-
-void servePlain(int fd, const char* values) {
-  for (uint64_t asked[2];;) {
-    all(::recv, fd, asked, sizeof asked);
-    for (uint64_t at = 0; at < asked[1]; at += kPiece) {
-      const char* const from = values + asked[0] + at;
-      Header header{std::min(kPiece, asked[1] - at), 0};
-      header.crc = link::crc32c(from, header.length);
-      iovec parts[2] = {{&header, sizeof header}, {const_cast<char*>(from), header.length}};
-      msghdr message{};
-      message.msg_iov = parts;
-      message.msg_iovlen = 2;
-      const ssize_t n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-      if (n != static_cast<ssize_t>(sizeof header + header.length)) std::_Exit(0);
-    }
-  }
-}
 
 // Ends with its parent.
 [[noreturn]] void source(const std::string& congestion, int tell) {
@@ -135,22 +77,12 @@ void servePlain(int fd, const char* values) {
   const auto served = link::TcpLink::start(settings, link::Secret(), "source", view, *hazards);
   if (!served) std::_Exit(70);
 
-  const int listener = tcpSocket(congestion);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof at;
-  if (::bind(listener, reinterpret_cast<sockaddr*>(&at), bytes) != 0 || ::listen(listener, 16) != 0) fail("listen");
-  ::getsockname(listener, reinterpret_cast<sockaddr*>(&at), &bytes);
+  uint16_t plain = 0;
+  const int listener = listenPlain(congestion, plain);
   const std::string& address = served.value()->address();
-  const Ports ports{static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))), ntohs(at.sin_port)};
+  const Ports ports{static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))), plain};
   if (::write(tell, &ports, sizeof ports) != sizeof ports) fail("pipe");
-  for (;;) {
-    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    std::thread(servePlain, fd, view.segment).detach();
-  }
+  acceptPlain(listener, view.segment);
 }
 
 // --- target process
@@ -197,19 +129,11 @@ struct Target {
     const auto stream = [&](unsigned s) {
       const auto offset = [&](uint64_t i) { return (s * count + i) % (kFootprint / size) * size; };
       const auto ask = [&](uint64_t i) {
-        uint64_t asked[2] = {offset(i), size};
-        const auto send = [](int fd, void* data, size_t bytes, int flags) { return ::send(fd, data, bytes, flags); };
-        if (i < count) all(send, sockets[s], asked, sizeof asked);
+        if (i < count) askPlain(sockets[s], offset(i), size);
       };
       for (uint64_t i = 0; i < ahead; ++i) ask(i);
       for (uint64_t i = 0; i < count; ++i) {
-        for (uint64_t at = 0; at < size; at += kPiece) {
-          Header header;
-          all(::recv, sockets[s], &header, sizeof header);
-          char* const to = memory + offset(i) + at;
-          all(::recv, sockets[s], to, header.length);
-          if (link::crc32c(to, header.length) != header.crc) fail("wrong checksum");
-        }
+        receivePlain(sockets[s], memory + offset(i), size);
         ask(i + ahead);
       }
     };
@@ -242,14 +166,7 @@ int run(const std::string& congestion) {
     std::exit(70);
   };
   Target target{started(1), {"source", {}, "127.0.0.1:" + std::to_string(ports.link)}, populated(kFootprint), {}};
-  for (unsigned s = 0; s < 4; ++s) {
-    target.sockets.push_back(tcpSocket(congestion));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    at.sin_port = htons(ports.plain);
-    if (::connect(target.sockets.back(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0) fail("connect");
-  }
+  for (unsigned s = 0; s < 4; ++s) target.sockets.push_back(connectPlain(ports.plain, congestion));
   std::printf("congestion control %s on both sides, %s, pieces of %llu KiB, crc32c on both sides\n", congestion.c_str(),
               target.link->uring() ? "io_uring" : "poll()", static_cast<unsigned long long>(kPiece / kKiB));
   double least = 1e9, leastGbs = 0;

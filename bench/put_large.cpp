@@ -15,9 +15,7 @@
 #include <thread>
 
 #include "measure.h"
-#include "shm/mapped_file.h"
-#include "shm/paths.h"
-#include "shm/segment_format.h"
+#include "owner_memory.h"
 
 namespace fluxon::bench {
 namespace {
@@ -36,20 +34,6 @@ char* populated(uint64_t bytes, int flags, int fd) {
   }
   std::memset(map, 1, bytes);
   return static_cast<char*>(map);
-}
-
-// Blocks until the owner has touched its whole segment.
-bool awaitPopulated(const std::string& cluster, const std::string& node) {
-  Result<shm::Paths> paths = shm::Paths::of("", cluster);
-  if (!paths) return false;
-  Result<shm::MappedFile> map = shm::MappedFile::open(paths->file(node, "segment"), shm::Access::readOnly);
-  if (!map) return false;
-  const auto& header = *reinterpret_cast<const shm::SegmentHeader*>(map->data());
-  for (int ms = 0; ms < 60'000; ++ms) {
-    if (header.populatedBytes.load(std::memory_order_acquire) >= header.dataBytes) return true;
-    ::usleep(1000);
-  }
-  return false;
 }
 
 struct Way {
@@ -90,7 +74,7 @@ void round(Way& way, unsigned threads, uint64_t valueBytes, std::vector<uint64_t
 
 int run(const std::string& cluster, const std::string& node) {
   Client client(ConnectOptions{.cluster = cluster, .node = node, .prefault = true});
-  if (!awaitPopulated(cluster, client.node())) return std::fprintf(stderr, "put_large: the segment does not get populated\n"), 75;
+  awaitPopulated("", cluster, client.node());
   const int memfd = ::memfd_create("bench", 0);
   if (memfd < 0 || ::ftruncate(memfd, static_cast<off_t>(kFootprint)) != 0) return std::perror("put_large: memfd"), 71;
   char* const anonymous = populated(kFootprint, MAP_PRIVATE | MAP_ANONYMOUS, -1);
