@@ -1,14 +1,15 @@
 // remote_put --cluster NAME --near-root DIRECTORY --far-root DIRECTORY --drain COMMAND: puts that end when the value is readable on
 // the other host, beside a put that stays here and a plain stream of the same bytes.
 //
-// Two ways: `replicas = 2`, where the value is readable here and the put waits for the copy on the other host; and a put at a node that
-// is being drained, whose value is filled here, goes to the other host and is readable there alone. The second is judged as the first
-// is. What they are compared with is the sum of a put of the same size with one replica and of the time of plain blocking sockets for the
-// same bytes (pieces of the same length, crc32c on both sides, the kernel's congestion control), each measured value by value in the
-// same round: that sum has the copy into shared memory, the round trips of a put, and the bytes' way; what it has not is a second
-// writer or the master's order to bring the copy. Values overwrite a working set of kFootprint bytes. COMMAND drains the near node
-// after the first way is through; a put that is never committed keeps the node from leaving, and the put that stays was measured before.
-// A way whose value is not on the other host afterwards is not judged, and the verdict is no. scripts/bench remote-put runs it.
+// Two ways: `replicas = 2`, where the value is readable here and the put waits for the copy on the other host; and a put at a
+// node that is being drained, whose value is filled here, goes to the other host and is readable there alone. Both are judged.
+// What they are compared with is the sum of a put of the same size with one replica and of the time of plain blocking sockets
+// for the same bytes (pieces of the same length, crc32c on both sides, the kernel's congestion control), measured value by
+// value in the same round, but for the put that stays beside puts elsewhere, which is that of the first way: that sum has the
+// copy into shared memory, the round trips of a put, and the bytes' way; what it has not is a second writer or the master's
+// order to bring the copy. Values overwrite a working set of kFootprint bytes. COMMAND drains the near node after the first way
+// is through; a put that is never committed keeps the node from leaving. A way whose value is not on the other host afterwards
+// is not judged, and the verdict is no. scripts/bench remote-put runs it.
 #include "plain_tcp.h"
 #include "two_hosts.h"
 

@@ -2,9 +2,10 @@
 // killed and started again. It says "kill owner" or "kill master" on a line of its own; who runs it does so (SIGKILL), starts the
 // process again, and writes a line when it has started it.
 //
-// Two readers. One attached before the kill reads on, and its longest time without a hit is printed. One that attaches anew, which
-// needs the new process, says when the first value is a hit again: that is counted from just before the kill, with the start of the
-// process. Then it gets every key and compares every byte. scripts/bench restart-warm runs it.
+// Two readers. One attached before the kill reads on, and its longest time without a hit is printed. Another attaches anew and says
+// when the first value is a hit again: that is counted from just before the kill. Of the owner it includes the start of the process,
+// which it must attach to; it needs no master, so after that one's death the time until a put is acknowledged says more. Then it gets
+// every key and compares every byte. scripts/bench restart-warm runs it.
 #include <fluxon/fluxon.hpp>
 #include <unistd.h>
 
