@@ -1,5 +1,6 @@
 // MasterCore: changes of routes. Publish and delete first invalidate every other replica, then touch the route, then answer.
 #include "base/check.h"
+#include "base/mark.h"
 #include "master_core.h"
 #include "shm/client_format.h"
 
@@ -12,6 +13,7 @@ constexpr size_t kLargestInvalidation = 1024;  // keys of one batch; one batch i
 
 bool MasterCore::deferIfChanging(KeyEntry& entry, Member& member, const rpc::Request& request) {
   if (!entry.change) return false;
+  FLUXON_MARK("master: a request waits for a change of its key");
   entry.deferred.push_back({&member, request});
   return true;
 }
@@ -29,6 +31,7 @@ void MasterCore::abandonPut(Member& member, OperationId operation) {
   if (put.home) {
     const auto copy = put.home->transfers.find(put.copy);
     if (copy != put.home->transfers.end()) {
+      FLUXON_MARK("master: a put is given up whose copy is under way");
       copy->second.origin = nullptr;  // it ends as any copy that is not wanted
     } else if (put.home->lives() && !put.copy.id) {
       put.home->space.free(put.homeOffset);  // nobody there has heard of it
@@ -52,6 +55,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
   // The copy did not become the value after all.
   const auto unwanted = [&] {
     if (!copy.home) return;
+    FLUXON_MARK("master: the copy of a put comes too late");
     rpc::Reply no;
     no.id = copy.request;
     no.putId = put.putId;
@@ -60,6 +64,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     dropTransfer(*copy.home, copy.transfer);
   };
   if (put.superseded || entry.putId > put.putId) {
+    FLUXON_MARK("master: a put is done after a later one");
     ++counters_.putsOverwritten;
     abandonPut(member, operation);
     reply(member, std::move(answer));
@@ -75,6 +80,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
   }
   if (leaseGone) {
     // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
+    FLUXON_MARK("master: a put is done after the end of its key lease");
     ++counters_.putsRefused;
     answer.code = Code::noLease;
     member.space.unroute(put.offset);
@@ -113,6 +119,7 @@ void MasterCore::removeKey(KeyEntry& entry, Member* origin, OperationId request,
   if (entry.change) return;  // only without a caller: the publish under way checks the lease when it ends
   // A delete that was asked for covers puts under way; the end of a lease covers what has the lease.
   if (origin) {
+    if (!entry.puts.empty()) FLUXON_MARK("master: a delete overtakes a put");
     for (const auto& [member, operation] : entry.puts) member->puts.at(operation).superseded = true;
   }
   auto change = std::make_unique<Change>();
@@ -136,13 +143,16 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
   const auto mustHear = [&](Member& member) {
     if (&member == except || member.lives()) return &member != except;
     if (member.state == MemberState::fenced) fenceOnDisk(member);
+    if (member.state == MemberState::fenced && !member.fenceDurable) FLUXON_MARK("master: a change waits for a fence to be durable");
     return member.state == MemberState::fenced && !member.fenceDurable;
   };
   for (const Replica& replica : entry.replicas) {
     if (mustHear(*replica.member)) change->waiting.insert(replica.member);
   }
   for (const auto& [member, id] : entry.transfers) {
-    if (mustHear(*member)) change->waiting.insert(member);
+    if (!mustHear(*member)) continue;
+    FLUXON_MARK("master: a transfer is told of a change");
+    change->waiting.insert(member);
   }
   entry.change = std::move(change);
   changing_.insert(&entry);
@@ -182,6 +192,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   for (const std::shared_ptr<Revoke>& revoke : change->revokes) {
     if (revoke.use_count() == 1 && revoke->origin) replyCode(*revoke->origin, revoke->request, Code::ok);
   }
+  if (entry.lease && !leases_.find(entry.lease)) FLUXON_MARK("master: a key lease ends under a change");
   if (entry.lease && !leases_.find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
   // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
   const std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
@@ -236,7 +247,10 @@ void MasterCore::invalidateDone(Member& member, const rpc::Request& request, Tim
   member.invalidating = false;
   for (const rpc::Version& item : items) {
     KeyEntry* entry = table_.find(item.key);
-    if (!entry || !entry->change || entry->change->below != item.putId) continue;
+    if (!entry || !entry->change || entry->change->below != item.putId) {
+      FLUXON_MARK("master: an invalidation is answered after its change");
+      continue;
+    }
     // Its replica is over now: the owner may release the extent before the other owners have answered.
     dropReplica(*entry, member);
     if (entry->change->waiting.erase(&member) && entry->change->waiting.empty()) finish(*entry, now);

@@ -20,6 +20,8 @@
 namespace fluxon::master {
 namespace {
 
+constexpr Duration kStopped = milliseconds(100);
+
 int fail(const Error& error) {
   std::fprintf(stderr, "fluxon-master: %s\n", error.message().c_str());
   return sysexit(error.code);
@@ -49,18 +51,19 @@ int run(const Options& options) {
   Result<shm::LockFile> stateLock = shm::LockFile::acquire(config.master.stateDir + "/lock", what);
   if (!stateLock) return fail(stateLock.error());
   const std::string statePath = config.master.stateDir + "/state";
-  Result<DurableState> state = loadState(statePath, config.common.cluster);
+  const std::unique_ptr<StateDisk> disk = kernelDisk();
+  Result<DurableState> state = loadState(*disk, statePath, config.common.cluster, toString(newIncarnation()));
   if (!state) return fail(state.error());
   if (state->term.value >= PutId::kMaxTerm) return fail({Code::corrupt, statePath + ": no term is left"});
   // The term is durable before any of its messages, with the longest lease that it or an earlier one may have given.
   ++state->term.value;
   state->leaseMs = std::max(state->leaseMs, static_cast<uint64_t>(config.master.lease.ms()));
-  if (Error error = storeState(statePath, *state); !error.ok()) return fail(error);
+  if (Error error = storeState(*disk, statePath, *state); !error.ok()) return fail(error);
 
   const MasterCore::Identity identity{config.common.cluster, state->clusterId, state->term, newIncarnation()};
+  const Settings settings{config.master.lease, config.master.putWait, config.master.minimumKeyLease, kStopped};
   rpc::Refusals refusals;
-  Service service(daemon, identity, Settings{config.master.lease, config.master.putWait, config.master.minimumKeyLease}, *state, statePath,
-                  refusals);
+  Service service(daemon, identity, settings, *state, statePath, refusals);
 
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
   Result<std::string> address = http.listen(config.master.http).wait(daemon.waitScope());

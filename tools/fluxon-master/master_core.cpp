@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/mark.h"
 #include "shm/client_format.h"
 
 namespace fluxon::master {
@@ -55,7 +56,9 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
   member.answers.forgetBelow(lowestUnanswered);
   for (rpc::Request& request : requests) {
     switch (member.answers.begin(request.id)) {
-      case AnswerLog::Seen::running: continue;
+      case AnswerLog::Seen::running:
+        FLUXON_MARK("master: a request comes twice, the first one is under way");
+        continue;
       case AnswerLog::Seen::forgotten:
         replyCode(member, request.id, Code::protocol, "request id below the lowest unanswered one");
         continue;
@@ -63,6 +66,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
         replyCode(member, request.id, Code::protocol, "request id far beyond the lowest unanswered one");
         continue;
       case AnswerLog::Seen::answered: {
+        FLUXON_MARK("master: a request comes twice, the first one was answered");
         rpc::MasterMessage message;
         message.reply = *member.answers.answer(request.id);
         outbox_.send(member, std::move(message));
@@ -71,6 +75,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
       case AnswerLog::Seen::fresh: break;
     }
     if (!member.lives()) {
+      FLUXON_MARK("master: a request of a life that has ended");
       replyCode(member, request.id, Code::fenced);
     } else if (request.key.size() > kMaxKeyBytes) {
       replyCode(member, request.id, Code::invalidKey, "longer than 4096 bytes");
@@ -99,6 +104,7 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
         if (const KeyEntry* entry = table_.find(request.key); entry && readable(*entry)) break;
         [[fallthrough]];
       case Kind::putDone: case Kind::putReserved: case Kind::remove: case Kind::countPrefix: case Kind::list: case Kind::leaseRevoke:
+        FLUXON_MARK("master: a request waits for the end of the recovery window");
         windowed_.push_back({&member, request});
         return;
       default: break;
@@ -163,6 +169,7 @@ void MasterCore::putDone(Member& member, const rpc::Request& request, Time now) 
   const auto put = member.puts.find(request.put);
   if (put == member.puts.end()) return replyCode(member, request.id, Code::unavailable, "the put has been given up");
   if (put->second.homeless) {
+    FLUXON_MARK("master: the member ended that was to have a put");
     abandonPut(member, request.put);
     return replyCode(member, request.id, Code::unavailable, "the node which was to have the value ended");
   }
@@ -234,7 +241,10 @@ void MasterCore::release(Member& member, const rpc::Request& request, Time now) 
 void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) {
   for (const rpc::Version& item : request.items) {
     KeyEntry* entry = table_.find(item.key);
-    if (!entry || entry->putId != item.putId) continue;
+    if (!entry || entry->putId != item.putId) {
+      FLUXON_MARK("master: a replica that it does not know is dropped");
+      continue;
+    }
     dropReplica(*entry, member);
     if (entry->replicas.empty() && !entry->change) dropRoute(*entry);
     table_.settle(*entry);
@@ -323,16 +333,26 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
 }
 
 void MasterCore::tick(Time now) {
+  if (settings_.stopped.ns > 0 && heardUntil_.ns == 0) {
+    if (const Time due = nextWake(); due < now && now - due > settings_.stopped) {
+      FLUXON_MARK("master: it was stopped");
+      heardUntil_ = now + settings_.stopped;
+    }
+  }
+  if (now < heardUntil_) return;
+  heardUntil_ = Time{0};
   if (recovering_ && now >= windowEnd_) closeWindow(now);
   for (const auto& [node, member] : members_) {
     if (member->state == MemberState::fenced && now >= member->forgetAt) forget(member);
     if (!member->lives()) continue;
     if (now >= member->leaseEnd) {
+      FLUXON_MARK("master: a lease runs out");
       end(*member, MemberState::fenced, now);
       continue;
     }
     std::erase_if(member->waiting, [&](const Waiting& waiting) {
       if (now < waiting.deadline) return false;
+      FLUXON_MARK("master: a request has waited too long for space");
       ++counters_.noSpace;
       replyCode(*waiting.member, waiting.request.id, Code::noSpace, member->space.describe());
       return true;
@@ -342,6 +362,7 @@ void MasterCore::tick(Time now) {
     if (member->draining) moveOut(*member, now);
   }
   while (const KeyLeaseId lease = leases_.expired(now)) {
+    FLUXON_MARK("master: a key lease ends");
     ++counters_.leasesExpired;
     for (const std::string& key : leases_.end(lease)) {
       if (KeyEntry* entry = table_.find(key); entry && entry->lease == lease) removeKey(*entry, nullptr, OperationId(), now);
@@ -350,6 +371,7 @@ void MasterCore::tick(Time now) {
 }
 
 Time MasterCore::nextWake() const {
+  if (heardUntil_.ns != 0) return heardUntil_;
   Time next = leases_.nextEnd();
   if (recovering_ && closing_ == 0) next = std::min(next, windowEnd_);
   for (const auto& [node, member] : members_) {

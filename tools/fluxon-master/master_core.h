@@ -44,6 +44,9 @@ struct Settings {
   Duration lease = seconds(10);
   Duration putWait = seconds(5);
   Duration minimumKeyLease = milliseconds(100);
+  // A wake-up that comes later than this shows that the process was stopped: what owners sent meanwhile has not been read yet. As long
+  // again it is heard before leases are judged; judging later is always safe. 0: never.
+  Duration stopped{0};
 };
 
 class Outbox {
@@ -115,6 +118,7 @@ class MasterCore {
   const std::map<std::string, std::shared_ptr<Member>>& members() const { return members_; }
   const Durable& durable() const { return durable_; }
   const MasterCounters& counters() const { return counters_; }
+  uint64_t persistedVersion() const { return persisted_; }
   uint64_t inFlightPuts() const;
   uint64_t transfers() const;
 
@@ -215,6 +219,7 @@ class MasterCore {
   };
   std::vector<Settling> settling_;
   uint64_t persisted_ = 0;  // version on disk
+  Time heardUntil_{0};      // after a stop: leases are judged from then on
   KeyTable table_;
   std::set<KeyEntry*, ByName> changing_;  // entries with a change
   KeyLeases leases_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/mark.h"
 #include "master_core.h"
 
 namespace fluxon::master {
@@ -23,6 +24,7 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
   if (!validName(registration.node)) return refuse(Code::protocol, "node name");
   if (!registration.label.empty() && !validName(registration.label)) return refuse(Code::protocol, "label");
   if (!registration.incarnation) return refuse(Code::protocol, "no incarnation");
+  if (ended_.count(registration.incarnation)) FLUXON_MARK("master: a life that has ended registers");
   if (ended_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
   const auto found = members_.find(registration.node);
   const std::shared_ptr<Member> known = found == members_.end() ? nullptr : found->second;
@@ -31,6 +33,7 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     known->connected = true;
     known->leaseEnd = leaseEnd(settings_.lease, now);
     result.inventory = known->state == MemberState::reporting;
+    if (!known->orders.empty()) FLUXON_MARK("master: orders are sent again");
     for (const auto& [id, message] : known->orders) outbox_.send(*known, message);
     member = known;
     return result;
@@ -43,13 +46,18 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
   for (const Extent& extent : registration.occupied) {
     if (!fresh->space.adopt(extent, Use::unrouted)) return refuse(Code::protocol, "occupied extents overlap or are none");
   }
-  if (known && known->lives()) end(*known, MemberState::fenced, now);
+  if (known && known->lives()) {
+    FLUXON_MARK("master: a life is replaced by the next");
+    end(*known, MemberState::fenced, now);
+  }
   if (registration.adopts) {
     const bool same = known && known->incarnation() == registration.adopts && known->registration().hostId == registration.hostId;
     if (same && known->state == MemberState::fenced && known->forgetAt != Time::never()) {
+      FLUXON_MARK("master: dormant values are to be revived");
       fresh->before = known;
       known->forgetAt = Time::never();  // its replicas are revived or forgotten when the inventory is complete
     } else if (recovering_ && closing_ == 0 && recorded(registration.node) == registration.adopts) {
+      FLUXON_MARK("master: values of the last term are to be taken");
       fresh->inWindow = true;
     }
   }
@@ -62,6 +70,7 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
   }
   join(*member);
   // It serves nothing yet. Values that it offers and we do not know are still there: it drops them and comes again.
+  if (registration.adopts) FLUXON_MARK("master: values that it does not know are refused as a whole");
   record(registration.node, registration.adopts ? Incarnation() : registration.incarnation);
   if (!registration.adopts) confirm(*member, now);
   return result;
@@ -83,6 +92,7 @@ void MasterCore::inventory(Member& member, const rpc::Request& request, Time now
       ++counters_.revived;
       continue;
     }
+    FLUXON_MARK("master: a value of an inventory is refused");
     ++counters_.inventoryRefused;
     member.space.unroute(item.offset);
     answer.offsets.push_back(item.offset);
@@ -108,6 +118,7 @@ bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
     return false;
   }
   if (entry.putId < item.putId) {
+    if (!entry.replicas.empty()) FLUXON_MARK("master: an inventory names a newer value than another");
     // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
     for (const Replica& older : entry.replicas) {
       older.member->space.unroute(older.offset);
@@ -151,6 +162,8 @@ void MasterCore::confirm(Member& member, Time now) {
 
 void MasterCore::leave(Member& member, Content content, Time now) {
   if (!member.lives()) return;
+  if (content == Content::kept) FLUXON_MARK("master: a member stops and keeps its values");
+  if (content == Content::gone) FLUXON_MARK("master: a member leaves");
   const MemberState to = content == Content::kept ? MemberState::fenced : MemberState::left;
   end(member, to, now);
   if (to == MemberState::fenced) return;
@@ -165,6 +178,7 @@ Incarnation MasterCore::recorded(const std::string& node) const {
   return found == durable_.members.end() ? Incarnation() : found->second;
 }
 void MasterCore::record(const std::string& node, Incarnation life) {
+  if (!life && recovering_) FLUXON_MARK("master: a node whose values are refused may still serve");
   durable_.members[node] = life || !recovering_ ? life : kNobody;
   ++durable_.version;
   outbox_.persist();
@@ -179,6 +193,7 @@ void MasterCore::remove(const std::string& node) {
 // The next term takes nothing of that life any more. For changes that go on without it.
 void MasterCore::fenceOnDisk(Member& member) {
   if (member.fenceAsked) return;
+  FLUXON_MARK("master: a change goes on without a fenced member");
   member.fenceAsked = true;
   if (recorded(member.node()) == member.incarnation()) record(member.node(), Incarnation());
   if (durable_.version <= persisted_) {
@@ -217,14 +232,19 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
   while (!member.transfers.empty()) dropTransfer(member, member.transfers.begin()->first);
   for (const auto& [node, other] : members_) {
     for (auto& [operation, put] : other->puts) {
-      if (put.home == &member) put.home = nullptr, put.homeless = true;
+      if (put.home != &member) continue;
+      FLUXON_MARK("master: the home of a put ends");
+      put.home = nullptr;
+      put.homeless = true;
     }
     for (auto& [id, transfer] : other->transfers) {
+      if (transfer.source == &member) FLUXON_MARK("master: the source of a transfer ends");
       if (transfer.source == &member) transfer.source = nullptr;
       if (transfer.spread && transfer.spread->origin == &member) transfer.spread->origin = nullptr;
     }
     std::erase_if(other->waiting, [&](const Waiting& waiting) {
       if (other.get() != &member && waiting.member != &member) return false;
+      FLUXON_MARK("master: a member ends under a request that waits for space");
       const bool own = waiting.member == &member;
       replyCode(*waiting.member, waiting.request.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
       return true;
@@ -243,13 +263,16 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
     std::erase_if(entry->deferred, [&](const Deferred& waiting) { return waiting.member == &member; });
     Change& change = *entry->change;
     for (const std::shared_ptr<Revoke>& revoke : change.revokes) {
+      if (revoke->origin == &member) FLUXON_MARK("master: who revoked a key lease ends");
       if (revoke->origin == &member) revoke->origin = nullptr;
     }
+    if (change.origin == &member) FLUXON_MARK("master: who asked for a change ends");
     if (change.origin == &member) change.origin = nullptr;
     if (to == MemberState::fenced && change.waiting.count(&member)) fenceOnDisk(member);
     if (change.home != &member) continue;
     // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
     // is done.
+    FLUXON_MARK("master: a new value ends with its owner before it is the route");
     member.space.unroute(change.offset);
     change.home = nullptr;
     change.removal = true;
@@ -318,6 +341,7 @@ void MasterCore::closeWindow(Time now) {
     changed = true;
   }
   if (!changed) return endWindow(now);
+  FLUXON_MARK("master: the recovery window ends without a node");
   closing_ = ++durable_.version;
   outbox_.persist();
 }

@@ -10,12 +10,6 @@
 
 namespace fluxon::master {
 
-namespace {
-
-constexpr Duration kStopped = milliseconds(100);
-
-}  // namespace
-
 class Service::SessionServer final : public schema::Session::Server {
  public:
   SessionServer(Service& service, std::shared_ptr<Member> member, uint64_t connection)
@@ -25,7 +19,7 @@ class Service::SessionServer final : public schema::Session::Server {
   kj::Promise<void> submit(SubmitContext context) override {
     const auto params = context.getParams();
     service_.core_.handle(*member_, rpc::decode(params.getRequests()), OperationId(params.getLowestUnanswered()), bootTime());
-    const std::vector<rpc::MasterMessage> ready = service_.take(*member_);
+    const std::vector<rpc::MasterMessage> ready = service_.channels_.take(*member_, connection_);
     rpc::encode(ready, context.getResults().initMessages(static_cast<unsigned>(ready.size())));
     service_.run();
     return kj::READY_NOW;
@@ -183,8 +177,9 @@ class Service::MasterServer final : public schema::Master::Server {
     }
     log::info("node " + registration.node + " joins, incarnation " + toString(registration.incarnation) + ", pid " +
               std::to_string(registration.pid));
-    service_.connected(member, context.getParams().getOwner());
-    context.getResults().setSession(kj::heap<SessionServer>(service_, member, service_.connection_.at(member.get())));
+    const uint64_t connection = service_.channels_.connected(*member);
+    service_.owners_.emplace(connection, context.getParams().getOwner());
+    context.getResults().setSession(kj::heap<SessionServer>(service_, member, connection));
     service_.run();
     context.getResults().setInventory(result.inventory);
     // The member is durable before it hears that it may serve.
@@ -203,15 +198,13 @@ class Service::MasterServer final : public schema::Master::Server {
 Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings settings, DurableState durable, std::string statePath,
                  const rpc::Refusals& refusals)
     : daemon_(daemon),
-      durable_(std::move(durable)),
+      writer_(std::move(durable)),
+      disk_(kernelDisk()),
       statePath_(std::move(statePath)),
       refusals_(refusals),
       started_(bootTime()),
-      core_(std::move(identity), settings, durable_.members,
-            bootTime() + milliseconds(static_cast<int64_t>(durable_.leaseMs)) +
-                milliseconds(static_cast<int64_t>(durable_.leaseMs / 100 + 50)),
-            *this),
-      writing_(kj::Promise<void>(kj::READY_NOW).fork()),
+      core_(std::move(identity), settings, writer_.state().members,
+            leaseEnd(milliseconds(static_cast<int64_t>(writer_.state().leaseMs)), bootTime()), *this),
       tasks_(*this) {
   run();
 }
@@ -219,58 +212,29 @@ Service::~Service() noexcept = default;
 
 schema::Master::Client Service::bootstrap() { return kj::heap<MasterServer>(*this); }
 
-void Service::send(Member& member, rpc::MasterMessage message) {
-  const auto channel = channels_.find(&member);
-  // A member that registers again is told what it has not answered before its new channel is there.
-  (channel != channels_.end() ? channel->second.queue : early_[&member]).push_back(std::move(message));
-}
-
-std::vector<rpc::MasterMessage> Service::take(Member& member) {
-  const auto channel = channels_.find(&member);
-  return channel == channels_.end() ? std::vector<rpc::MasterMessage>() : std::exchange(channel->second.queue, {});
-}
-
-void Service::connected(std::shared_ptr<Member> member, schema::Owner::Client owner) {
-  Member* const key = member.get();
-  // What is queued for the old connection is lost with it: answers are asked for again, orders were sent again by the core.
-  const auto old = channels_.find(key);
-  std::vector<rpc::MasterMessage> queue = old == channels_.end() ? std::vector<rpc::MasterMessage>() : std::move(old->second.queue);
-  if (old != channels_.end()) channels_.erase(old);
-  if (const auto early = early_.find(key); early != early_.end()) {
-    queue.insert(queue.end(), std::make_move_iterator(early->second.begin()), std::make_move_iterator(early->second.end()));
-    early_.erase(early);
-  }
-  channels_.emplace(key, Channel{std::move(member), kj::mv(owner), std::move(queue)});
-  connection_[key] = ++connections_;
-}
-
 void Service::lost(Member& member, uint64_t connection) {
-  const auto newest = connection_.find(&member);
-  if (newest == connection_.end() || newest->second != connection) return;
+  owners_.erase(connection);
+  if (!channels_.lost(member, connection)) return;
   log::info("connection of node " + member.node() + " is lost");
-  connection_.erase(newest);
   core_.disconnected(member);
-  channels_.erase(&member);
-  early_.erase(&member);
 }
 
 void Service::flush() {
-  for (auto& [member, channel] : channels_) {
-    if (channel.queue.empty()) continue;
-    auto call = channel.owner.deliverRequest();
-    rpc::encode(channel.queue, call.initMessages(static_cast<unsigned>(channel.queue.size())));
-    channel.queue.clear();
+  channels_.takeAll([&](Member&, uint64_t connection, const std::vector<rpc::MasterMessage>& messages) {
+    auto call = owners_.at(connection).deliverRequest();
+    rpc::encode(messages, call.initMessages(static_cast<unsigned>(messages.size())));
     tasks_.add(call.send().ignoreResult().catch_([](kj::Exception&& error) {
       if (error.getType() != kj::Exception::Type::DISCONNECTED) log::warn(std::string("deliver: ") + error.getDescription().cStr());
     }));
-  }
+  });
 }
 
 // After anything that may have changed the core: sends what it said, does a slice of long work, and arms the next wake-up.
 void Service::run() {
   write();
   flush();
-  kj::Promise<void> wake = core_.hasWork() ? kj::evalLater([] {}) : daemon_.at(core_.nextWake());
+  const Time next = std::min(core_.nextWake(), writer_.nextWake());
+  kj::Promise<void> wake = core_.hasWork() ? kj::evalLater([] {}) : daemon_.at(next);
   auto paf = kj::newPromiseAndFulfiller<void>();
   if (rescheduled_.get() != nullptr) rescheduled_->fulfill();
   rescheduled_ = kj::mv(paf.fulfiller);
@@ -281,52 +245,43 @@ void Service::run() {
 }
 
 void Service::woken() {
-  // Far too late: this process was stopped, and what owners sent meanwhile has not been read. They are heard before leases are
-  // judged; judging later is always safe.
-  const Time now = bootTime();
-  if (core_.nextWake() < now && now - core_.nextWake() > kStopped && !late_) {
-    late_ = true;
-    tasks_.add(daemon_.at(now + kStopped).then([this] { woken(); }));
-    return;
-  }
-  late_ = false;
-  core_.tick(now);
+  core_.tick(bootTime());
   core_.work();
   run();
 }
 
-// Hands the durable state to the disk if it has changed. Writes queue behind each other; what waits for one goes on when it is over.
+// Hands the durable state to the disk if it has changed; what waits for it goes on when it is there.
 void Service::write() {
-  if (!std::exchange(writeWanted_, false)) return;
-  const Durable& durable = core_.durable();
-  durable_.members = durable.members;
-  // Leases of earlier terms are over once the window has closed.
-  if (!core_.recovering()) durable_.leaseMs = static_cast<uint64_t>(core_.settings().lease.ms());
+  std::optional<DurableState> state = writer_.begin(core_, bootTime());
+  if (!state) return;
   auto result = std::make_shared<Error>();
-  writing_ = writing_.addBranch().then([this, result, state = durable_]() mutable {
-    return daemon_.uv().work([this, result, state = std::move(state)] { *result = storeState(statePath_, state); });
-  }).then([this, result, version = durable.version]() -> kj::Promise<void> {
-    stateError_ = result->ok() ? "" : result->message();
+  auto stored = daemon_.uv().work([this, result, state = std::move(*state)] { *result = storeState(*disk_, statePath_, state); });
+  tasks_.add(stored.then([this, result] {
+    const uint64_t version = writer_.ended(*result, bootTime());
     if (result->ok()) {
       core_.persisted(version, bootTime());
-      run();
-      return kj::READY_NOW;
+    } else {
+      log::error(result->message());
     }
-    // Nothing that relies on it is said before it is on disk: one more try, until it is.
-    log::error(stateError_);
-    writeWanted_ = true;
-    return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this] { run(); });
-  }).fork();
-  tasks_.add(writing_.addBranch());
+    for (; !written_.empty() && written_.begin()->first <= version; written_.erase(written_.begin())) {
+      if (result->ok()) {
+        written_.begin()->second->fulfill();
+      } else {
+        written_.begin()->second->reject(KJ_EXCEPTION(FAILED, "the member could not be made durable"));
+      }
+    }
+    run();
+  }));
 }
 
 // Resolves when what is durable() now is on disk.
 kj::Promise<void> Service::written() {
   write();
-  return writing_.addBranch().then([this]() -> kj::Promise<void> {
-    if (stateError_.empty()) return kj::READY_NOW;
-    return KJ_EXCEPTION(FAILED, "the member could not be made durable");
-  });
+  const uint64_t version = core_.durable().version;
+  if (version <= core_.persistedVersion()) return kj::READY_NOW;
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  written_.emplace(version, kj::mv(paf.fulfiller));
+  return kj::mv(paf.promise);
 }
 
 void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: ") + error.getDescription().cStr()); }
@@ -336,11 +291,11 @@ std::string Service::health(bool& healthy) const {
   for (const auto& [node, member] : core_.members()) {
     if (member->lives()) ++(member->connected ? joined : silent);
   }
-  healthy = stateError_.empty();
+  healthy = writer_.error().ok();
   return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"cluster\":" +
          jsonString(core_.identity().cluster) + ",\"term\":" + std::to_string(core_.identity().term.value) + ",\"recovering\":" +
          (core_.recovering() ? "true" : "false") + ",\"owners\":" + std::to_string(joined) + ",\"silent\":" + std::to_string(silent) +
-         ",\"listen\":" + jsonString(listen_) + ",\"error\":" + jsonString(stateError_) + "}";
+         ",\"listen\":" + jsonString(listen_) + ",\"error\":" + jsonString(writer_.error().ok() ? "" : writer_.error().message()) + "}";
 }
 
 std::string Service::metrics() const {

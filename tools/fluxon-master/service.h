@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "master_core.h"
+#include "channels.h"
 #include "rpc/daemon.h"
 #include "rpc/socket_stream.h"
 #include "schema/master.capnp.h"
-#include "state_file.h"
+#include "state_writer.h"
 
 namespace fluxon::master {
 
@@ -31,45 +31,33 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   std::string health(bool& healthy) const;
 
   // Outbox
-  void send(Member&, rpc::MasterMessage) override;
-  void persist() override { writeWanted_ = true; }
+  void send(Member& member, rpc::MasterMessage message) override { channels_.send(member, std::move(message)); }
+  void persist() override { writer_.changed(); }
 
  private:
   class MasterServer;
   class SessionServer;
   class OperatorServer;
-  // Messages for one member that have not left yet, and the way to it.
-  struct Channel {
-    std::shared_ptr<Member> member;
-    schema::Owner::Client owner;
-    std::vector<rpc::MasterMessage> queue;
-  };
 
-  std::vector<rpc::MasterMessage> take(Member&);
   void flush();
   void run();
   void woken();
   kj::Promise<void> written();
   void write();
-  void connected(std::shared_ptr<Member>, schema::Owner::Client);
   void lost(Member&, uint64_t connection);
   void taskFailed(kj::Exception&&) override;
 
   rpc::Daemon& daemon_;
-  DurableState durable_;
+  StateWriter writer_;
+  std::unique_ptr<StateDisk> disk_;
   std::string statePath_;
   const rpc::Refusals& refusals_;
   std::string http_, listen_;
   Time started_;
-  std::map<Member*, Channel> channels_;
-  std::map<Member*, std::vector<rpc::MasterMessage>> early_;  // for members that are about to get a channel
-  uint64_t connections_ = 0;
-  std::map<Member*, uint64_t> connection_;  // the newest connection of each member
-  bool writeWanted_ = false;  // durable() has changed since it was last handed to the disk
+  Channels channels_;
+  std::map<uint64_t, schema::Owner::Client> owners_;  // by connection
   MasterCore core_;
-  kj::ForkedPromise<void> writing_;
-  bool late_ = false;
-  std::string stateError_;
+  std::multimap<uint64_t, kj::Own<kj::PromiseFulfiller<void>>> written_;  // who waits for a version to be on disk
   kj::Own<kj::PromiseFulfiller<void>> rescheduled_;
   kj::TaskSet tasks_;
 };

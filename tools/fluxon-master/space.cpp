@@ -3,6 +3,8 @@
 
 #include "master_core.h"
 
+
+#include "base/mark.h"
 namespace fluxon::master {
 namespace {
 
@@ -59,6 +61,7 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
   if (!extent) return &member;
   std::optional<Extent> there;
   if (home != &member && !(there = home->space.allocate(request.bytes, Use::inFlight))) {
+    FLUXON_MARK("master: the home of a put has no room");
     member.space.free(extent->offset);
     return home;
   }
@@ -152,12 +155,16 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
     MemberSpace::Record* record = member.space.find(items[i].offset);
     if (!record || (record->use != Use::reclaiming && record->use != Use::unrouted)) continue;
     // The place may have been released and given out again since: then this answer is about what was there before.
-    if (record->use == Use::reclaiming && record->key->putId != items[i].putId) continue;
+    if (record->use == Use::reclaiming && record->key->putId != items[i].putId) {
+      FLUXON_MARK("master: a reclaim is answered after its place was given out again");
+      continue;
+    }
     if (result == rpc::ReclaimResult::ok) {
       ++freed;
       ++member.evictions;
       ++counters_.evictions;
       if (record->use == Use::unrouted) {
+        FLUXON_MARK("master: a victim is replaced during its reclaim");
         member.space.free(items[i].offset);
         continue;
       }
@@ -171,6 +178,7 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       if (record->use == Use::reclaiming) member.space.reclaimBusy(items[i].offset);
     } else if (record->use == Use::reclaiming) {
       // The owner has given the version up; its release follows.
+      FLUXON_MARK("master: a victim is gone already");
       KeyEntry& entry = *record->key;
       dropReplica(entry, member);
       if (entry.replicas.empty() && !entry.change) dropRoute(entry);

@@ -85,36 +85,66 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
   return state;
 }
 
-Result<DurableState> loadState(const std::string& path, const std::string& cluster) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (errno != ENOENT) return systemError("open " + path, errno);
-    DurableState fresh;
-    fresh.cluster = cluster;
-    fresh.clusterId = toString(newIncarnation());
-    return fresh;
+Result<DurableState> loadState(StateDisk& disk, const std::string& path, const std::string& cluster, const std::string& fresh) {
+  const Result<std::string> text = disk.read(path);
+  if (!text && text.error().code != Code::miss) return text.error();
+  if (!text) {
+    DurableState state;
+    state.cluster = cluster;
+    state.clusterId = fresh;
+    return state;
   }
-  std::ostringstream text;
-  text << file.rdbuf();
-  Result<DurableState> state = parseState(text.str(), path);
+  Result<DurableState> state = parseState(text.value(), path);
   if (state && state->cluster != cluster) {
     return Error{Code::badConfig, path + " belongs to cluster '" + state->cluster + "', not '" + cluster + "'"};
   }
   return state;
 }
 
-Error storeState(const std::string& path, const DurableState& state) {
-  const std::string text = formatState(state), beside = path + ".new";
-  {
-    shm::Descriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file) return systemError("open " + beside, errno);
-    if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return systemError("write " + beside, errno);
-    if (::fsync(file.get()) != 0) return systemError("fsync " + beside, errno);
-  }
-  if (::rename(beside.c_str(), path.c_str()) != 0) return systemError("rename " + beside, errno);
-  const shm::Descriptor folder(::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder || ::fsync(folder.get()) != 0) return systemError("fsync the folder of " + path, errno);
-  return {};
+Error storeState(StateDisk& disk, const std::string& path, const DurableState& state) {
+  const std::string beside = path + ".new";
+  if (Error error = disk.write(beside, formatState(state)); !error.ok()) return error;
+  if (Error error = disk.sync(beside); !error.ok()) return error;
+  if (Error error = disk.rename(beside, path); !error.ok()) return error;
+  return disk.syncFolder(path);
 }
+
+namespace {
+
+class KernelDisk final : public StateDisk {
+ public:
+  Result<std::string> read(const std::string& path) override {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return errno == ENOENT ? Error{Code::miss, path} : systemError("open " + path, errno);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  Error write(const std::string& path, const std::string& bytes) override {
+    file_ = shm::Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file_) return systemError("open " + path, errno);
+    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
+    if (written != static_cast<ssize_t>(bytes.size())) return systemError("write " + path, written < 0 ? errno : ENOSPC);
+    return {};
+  }
+  Error sync(const std::string& path) override {
+    const shm::Descriptor file = std::move(file_);
+    return ::fsync(file.get()) == 0 ? Error{} : systemError("fsync " + path, errno);
+  }
+  Error rename(const std::string& from, const std::string& to) override {
+    return ::rename(from.c_str(), to.c_str()) == 0 ? Error{} : systemError("rename " + from, errno);
+  }
+  Error syncFolder(const std::string& path) override {
+    const shm::Descriptor folder(::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return folder && ::fsync(folder.get()) == 0 ? Error{} : systemError("fsync the folder of " + path, errno);
+  }
+
+ private:
+  shm::Descriptor file_;
+};
+
+}  // namespace
+
+std::unique_ptr<StateDisk> kernelDisk() { return std::make_unique<KernelDisk>(); }
 
 }  // namespace fluxon::master

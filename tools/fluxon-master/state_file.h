@@ -13,6 +13,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include "base/ids.h"
@@ -28,10 +29,25 @@ struct DurableState {
   std::map<std::string, Incarnation> members;
 };
 
-// Not there: a fresh state of term 0. Damaged, or of another cluster: an error that says what to do.
-Result<DurableState> loadState(const std::string& path, const std::string& cluster);
+// What is asked of the file system. The kernel's is kernelDisk(); the simulator has one that fails and forgets.
+class StateDisk {
+ public:
+  virtual ~StateDisk() = default;
+  // ENOENT: Code::miss.
+  virtual Result<std::string> read(const std::string& path) = 0;
+  // The file holds these bytes and no others, for those who read it now.
+  virtual Error write(const std::string& path, const std::string& bytes) = 0;
+  // And after a crash. Of the file that write() has made last.
+  virtual Error sync(const std::string& path) = 0;
+  virtual Error rename(const std::string& from, const std::string& to) = 0;
+  virtual Error syncFolder(const std::string& path) = 0;
+};
+std::unique_ptr<StateDisk> kernelDisk();
+
+// `fresh`: the id of a cluster whose file is not there; its term is 0. Damaged, or of another cluster: an error that says what to do.
+Result<DurableState> loadState(StateDisk&, const std::string& path, const std::string& cluster, const std::string& fresh);
 // Blocks for the disk.
-Error storeState(const std::string& path, const DurableState&);
+Error storeState(StateDisk&, const std::string& path, const DurableState&);
 
 // The text form, for tests of the format.
 std::string formatState(const DurableState&);

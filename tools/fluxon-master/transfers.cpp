@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/mark.h"
 #include "master_core.h"
 #include "shm/client_format.h"
 
@@ -136,6 +137,7 @@ void MasterCore::dropTransfer(Member& member, TransferId id) {
   member.transfers.erase(found);
   std::erase(transfer.key->transfers, std::pair(&member, id));
   if (transfer.origin) {
+    FLUXON_MARK("master: a put cannot be brought to its home");
     const auto put = transfer.origin->puts.find(transfer.put);
     FLUXON_CHECK(put != transfer.origin->puts.end(), "a transfer of a put that is over");
     const OperationId done = put->second.done;
@@ -153,7 +155,10 @@ void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) 
   rpc::Reply answer;
   answer.id = request.id;
   const auto found = member.transfers.find(id);
-  if (found == member.transfers.end()) return reply(member, std::move(answer));
+  if (found == member.transfers.end()) {
+    FLUXON_MARK("master: the end of a transfer that it has dropped");
+    return reply(member, std::move(answer));
+  }
   Transfer& transfer = found->second;
   KeyEntry& entry = *transfer.key;
   answer.putId = transfer.putId;
@@ -172,6 +177,9 @@ void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) 
     answer.lease = entry.lease;
     ++counters_.replicasMade;
   } else {
+    if (request.code == Code::ok && entry.putId != transfer.putId) FLUXON_MARK("master: a transfer brings an older value");
+    if (request.code == Code::ok && entry.change) FLUXON_MARK("master: a transfer ends during a change");
+    if (request.code != Code::ok) FLUXON_MARK("master: a transfer fails");
     member.space.unroute(transfer.offset);
     counters_.transfersFailed += request.code != Code::ok;
   }
@@ -274,6 +282,7 @@ Error MasterCore::drain(const std::string& node, Time now) {
     found->second->state = MemberState::left;
     forget(found->second);
   }
+  FLUXON_MARK("master: a node is drained that is not there");
   remove(node);
   return {};
 }

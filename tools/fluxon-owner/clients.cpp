@@ -46,13 +46,6 @@ bool sendMessage(int socket, const shm::AttachReply& reply, const int* descripto
   return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof reply);
 }
 
-// What a client that has given up waiting still wants done: it has parted with a grant. A commit that nobody waits for any
-// more gives its grant back.
-bool afterwards(shm::CommandKind& kind) {
-  if (kind == shm::CommandKind::commit) kind = shm::CommandKind::abort;
-  return kind == shm::CommandKind::abort;
-}
-
 shm::AttachReply makeReply(Code code, ClientId client, const std::string& detail) {
   shm::AttachReply reply{};
   std::memcpy(reply.magic, shm::kAttachMagic, 8);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/mark.h"
 #include "owner_core.h"
 
 namespace fluxon::owner {
@@ -12,6 +13,12 @@ namespace {
 uint64_t timeLeftMs(Time deadline, Time now) { return deadline > now ? static_cast<uint64_t>((deadline - now).ms()) + 1 : 0; }
 
 }  // namespace
+
+bool afterwards(shm::CommandKind& kind) {
+  if (kind == shm::CommandKind::commit) FLUXON_MARK("owner: nobody waits for a commit");
+  if (kind == shm::CommandKind::commit) kind = shm::CommandKind::abort;
+  return kind == shm::CommandKind::abort;
+}
 
 void OwnerCore::command(Caller caller, Command command, Time now) {
   using Kind = shm::CommandKind;
@@ -128,7 +135,9 @@ void OwnerCore::askRoute(Caller caller, Command command, Time now) {
   const std::string key = command.key;
   Control& control = controls_[key];
   const auto flight = flights_.find(control.flight);
+  if (flight != flights_.end() && flight->second.putId < control.bound) FLUXON_MARK("owner: a flight is too old to be joined");
   if (flight != flights_.end() && flight->second.putId >= control.bound) {
+    FLUXON_MARK("owner: a get joins a flight");
     ++counters_.joinedFlights;
     control.waiting.push_back({caller, std::move(command), flight->first});
     return;

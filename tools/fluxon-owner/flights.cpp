@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/mark.h"
 #include "owner_core.h"
 
 namespace fluxon::owner {
@@ -22,14 +23,17 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
   if (pending.given) {
   } else if (answerLocal(pending.caller, asked)) {
   } else if (mustWait(asked)) {
+    FLUXON_MARK("owner: a put or a reclaim begins while a get asks for its route");
     controls_[key].waiting.push_back({pending.caller, std::move(asked)});
     --controls_.at(key).open;
     return;
   } else if (reply.code != Code::ok || reply.peer.node == settings_.node) {
     // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
+    if (reply.code == Code::ok) FLUXON_MARK("owner: a route to itself that it has given up");
     if (reply.code == Code::ok || reply.code == Code::miss) ++counters_.ringMisses;
     answerCode(pending.caller, reply.code == Code::ok ? Code::miss : reply.code, reply.detail);
   } else if (!asked.far && !host_.neighbour(reply.peer)) {
+    FLUXON_MARK("owner: a neighbour of its route cannot be reached");
     asked.far = true;
     askRoute(pending.caller, std::move(asked), now);
   } else {
@@ -51,6 +55,7 @@ void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
   const std::optional<uint32_t> slot =
       pending.given ? std::nullopt : startFlight({0, reply.putId, pending.request.id, {}, reply.peer.node}, std::move(fetch), now);
   if (!slot) {
+    if (pending.given) FLUXON_MARK("owner: nobody wants a flight any more");
     if (pending.given) refuseFlight(pending.request.id, {}, Code::unavailable, reply.offset, true);
     if (!pending.given) answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
     return close(key, now);
@@ -66,7 +71,11 @@ void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
 
 // A copy that the master wants here.
 void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
-  if (message.items.size() != 1 || !begun_.insert(message.command).second) return;
+  if (message.items.size() != 1) return;
+  if (!begun_.insert(message.command).second) {
+    FLUXON_MARK("owner: an order for a copy comes twice");
+    return;
+  }
   if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   const rpc::Version& item = message.items.front();
   ++counters_.copiesOrdered;
@@ -125,6 +134,7 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   const Flight flight = std::move(found->second);
   flights_.erase(found);
   if (flight.orphan) {
+    FLUXON_MARK("owner: a flight ends after its term");
     directory_.release(flight.slot);  // the master of this term has not heard of it
     return flush(now);
   }
@@ -154,8 +164,10 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
     waiting.command.avoid = flight.node;
     waiting.command.alone = true;
     if (++waiting.command.attempts < kAttempts && now < waiting.command.deadline) {
+      FLUXON_MARK("owner: a get whose fetch failed asks again");
       get(waiting.caller, std::move(waiting.command), now);
     } else {
+      FLUXON_MARK("owner: a get has no attempts left");
       answerCode(waiting.caller, now < waiting.command.deadline ? Code::unavailable : Code::timedOut,
                  "node " + flight.node + ": " + error.message());
     }
@@ -175,6 +187,7 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   const bool published = reply.code == Code::ok && reply.published;
   if (const auto incoming = incoming_.find(slot); incoming != incoming_.end()) {
     if (!published) {
+      FLUXON_MARK("owner: the copy of a put is not wanted any more");
       for (const uint32_t old : incoming->second) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
     }
     awaitReaders(incoming->second);
@@ -189,6 +202,7 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   if (published && current) bound = reply.putId;
   if (published && current && serving(now) && !newer) {
     if (undecided(slot)) {
+      FLUXON_MARK("owner: a copy waits for a put of its key");
       published_.emplace(slot, Published{reply.putId, reply.lease});
       open(key);
       for (const Waiting& each : waiting) controls_.at(key).waiting.push_back({each.caller, each.command});
@@ -198,12 +212,14 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
       answerHeld(slot, pending.putId, waiting);
     }
   } else {
+    if (published) FLUXON_MARK("owner: a copy that is a replica at the master is not readable here");
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     ++counters_.temporary;
     directory_.retire(slot);
     if (serving(now)) {
       answerHeld(slot, pending.putId, waiting);
     } else {
+      if (!waiting.empty()) FLUXON_MARK("owner: a flight lands after the lease");
       for (const Waiting& each : waiting) answerCode(each.caller, Code::unavailable, "no serving lease: the master does not answer");
     }
     awaitReaders({slot});
@@ -235,6 +251,7 @@ void OwnerCore::unexported(PutId id, Time now) {
   if (listening_ && !reporting_) {
     freeSlot(slot);
   } else {
+    FLUXON_MARK("owner: an export ends between terms");
     directory_.release(slot);
   }
   wake(key, now);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/mark.h"
 #include "owner_core.h"
 
 namespace fluxon::owner {
@@ -17,18 +18,26 @@ void OwnerCore::adopt(const std::set<uint64_t>& living) {
       case shm::SlotState::free: case shm::SlotState::committed: break;
       case shm::SlotState::retired: retired_.push_back(slot); break;
       // The scan that was to decide has ended with its process.
-      case shm::SlotState::reclaiming: directory_.keep(slot); break;
+      case shm::SlotState::reclaiming:
+        FLUXON_MARK("owner: adopts a slot that was being reclaimed");
+        directory_.keep(slot);
+        break;
       // Its writer was done, and who was to decide is gone: nobody has read it, nobody writes it.
-      case shm::SlotState::pending: directory_.release(slot); break;
+      case shm::SlotState::pending:
+        FLUXON_MARK("owner: adopts a put that was being decided");
+        directory_.release(slot);
+        break;
       case shm::SlotState::granted:
         // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
         if (living.count(directory_.writer(slot))) {
+          FLUXON_MARK("owner: adopts a grant whose writer lives");
           Put put;
           put.client = ClientId(directory_.writer(slot));
           put.orphan = true;
           puts_.emplace(slot, std::move(put));
           open(std::string(directory_.key(slot)));
         } else {
+          FLUXON_MARK("owner: adopts a grant whose writer has died");
           directory_.release(slot);
         }
         break;
@@ -67,6 +76,8 @@ void OwnerCore::part(bool keep, Time now) {
   published_.clear();
   incoming_.clear();
   std::set<uint32_t> busy;  // written by a fetch, or read by an export
+  if (!flights_.empty()) FLUXON_MARK("owner: a term ends under a flight");
+  if (!exports_.empty()) FLUXON_MARK("owner: a term ends under an export");
   for (auto& [id, flight] : flights_) flight.orphan = true, busy.insert(flight.slot);
   for (const auto& [id, exported] : exports_) busy.insert(exported.slot);
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
@@ -74,14 +85,17 @@ void OwnerCore::part(bool keep, Time now) {
       case shm::SlotState::free: break;
       case shm::SlotState::retired: retired_.push_back(slot); break;
       case shm::SlotState::granted:
+        FLUXON_MARK("owner: a term ends under a grant");
         if (!busy.count(slot)) puts_.at(slot).orphan = true;
         break;
       case shm::SlotState::pending:
+        FLUXON_MARK("owner: a term ends under a put that is being decided");
         puts_.erase(slot);
         if (!busy.count(slot)) directory_.release(slot);
         break;
       case shm::SlotState::reclaiming:
         if (keep) {
+          FLUXON_MARK("owner: a term ends under a reclaim");
           directory_.keep(slot);
           break;
         }
@@ -104,6 +118,13 @@ void OwnerCore::part(bool keep, Time now) {
   for (const auto& [id, exported] : exports_) exports.push_back(id);
   for (const PutId id : exports) endExport(id);
   scanRetired(now);
+}
+
+bool OwnerCore::stop(Time now) {
+  keep(now);
+  directory_.setLease(0);
+  directory_.setServing(Incarnation());
+  return directory_.count(shm::SlotState::committed) > 0;
 }
 
 std::vector<Extent> OwnerCore::occupied() {
@@ -153,6 +174,7 @@ void OwnerCore::report() {
     inventory_.pop_back();
     if (directory_.state(slot) != shm::SlotState::committed) {
       // Invalidated since the list was made: not occupied then, so the master must hear of its extent. As a value it is refused.
+      FLUXON_MARK("owner: a value goes while the inventory is made");
       if (directory_.state(slot) == shm::SlotState::free) continue;
     }
     page_.push_back(slot);
@@ -165,6 +187,7 @@ void OwnerCore::report() {
 
 void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time now) {
   if (reply.code != Code::ok) {
+    FLUXON_MARK("owner: fenced while it reports");
     fenced_ = contentRefused_ = true;  // the service joins again, with nothing
     return;
   }
@@ -174,6 +197,7 @@ void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time
       ++counters_.adopted;
       continue;
     }
+    FLUXON_MARK("owner: the master refuses a value of the inventory");
     ++counters_.adoptRefused;
     if (directory_.state(slot) != shm::SlotState::committed) continue;
     directory_.retire(slot);

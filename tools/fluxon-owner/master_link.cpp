@@ -3,7 +3,6 @@
 #include <kj/debug.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/log.h"
 #include "rpc/codec.h"
@@ -22,23 +21,24 @@ namespace {
 
 class MasterLink::OwnerServer final : public schema::Owner::Server {
  public:
-  explicit OwnerServer(MasterLink& link) : link_(link) {}
+  OwnerServer(MasterLink& link, Incarnation life) : link_(link), life_(life) {}
   kj::Promise<void> deliver(DeliverContext context) override {
-    link_.received(context.getParams().getMessages());
+    link_.received(life_, context.getParams().getMessages());
     return kj::READY_NOW;
   }
 
  private:
   MasterLink& link_;
+  Incarnation life_;
 };
 
-MasterLink::MasterLink(rpc::Daemon& daemon, rpc::Access& access, Place place, OwnerCore& core, shm::DirectoryHeader& header,
+MasterLink::MasterLink(rpc::Daemon& daemon, rpc::Access& access, Place place, Enrolment enrolment, OwnerCore& core,
                        std::function<void()> changed)
     : daemon_(daemon),
       access_(access),
       place_(std::move(place)),
       core_(core),
-      header_(header),
+      enrolment_(std::move(enrolment)),
       changed_(std::move(changed)),
       first_(nullptr),
       tasks_(*this) {
@@ -54,10 +54,9 @@ kj::Promise<void> MasterLink::run() {
     if (text != lastError_) log::warn("master: " + text);
     lastError_ = text;
   }).then([this]() -> kj::Promise<void> {
-    joined_ = false;
     connection_ = nullptr;
-    queue_.clear();  // the core sends what is unanswered again
-    early_.clear();  // and so does the master
+    queue_.clear();
+    enrolment_.lost();
     changed_();
     if (leaving_) return kj::READY_NOW;
     const int64_t pause = pauseMs_;
@@ -73,7 +72,7 @@ kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
     return kj::mv(connected.value());
   };
   if (!place_.master.enabled) return stream(rpc::connectUnix(daemon_.io().unixEventPort, place_.socket));
-  const link::Party self{place_.registration.node, place_.registration.incarnation};
+  const link::Party self{registration().node, registration().incarnation};
   return rpc::connectPeer(daemon_.io(), access_, place_.master, link::Purpose::rpc, self).then(stream);
 }
 
@@ -86,26 +85,10 @@ kj::Promise<void> MasterLink::converse() {
         *connection_.emplace(kj::heap<Connection>(Connection{kj::mv(stream), kj::mv(client), kj::mv(master), nullptr}));
     return connection.master.helloRequest().send();
   }).then([this](capnp::Response<schema::Master::HelloResults> hello) {
-    const uint64_t term = hello.getTerm(), master = hello.getMaster();
-    KJ_REQUIRE(rpc::toString(hello.getCluster()) == place_.cluster, "the master serves another cluster", hello.getCluster());
-    // Terms count within one cluster id: a cluster whose state was made anew begins again.
-    const uint64_t cluster = std::strtoull(hello.getClusterId().cStr(), nullptr, 16);
-    const bool sameCluster = header_.clusterId.load(std::memory_order_relaxed) == cluster;
-    const uint64_t highest = sameCluster ? header_.highestTerm.load(std::memory_order_relaxed) : 0;
-    KJ_REQUIRE(term > highest || (term == highest && master == header_.highestMaster.load(std::memory_order_relaxed)),
-               "this master has been replaced by a later one", term, highest);
-    header_.highestTerm.store(term, std::memory_order_relaxed);
-    header_.highestMaster.store(master, std::memory_order_relaxed);
-    const bool anew = !sameCluster || term != term_ || master != master_ || core_.fenced();
-    const uint64_t before = header_.clusterId.load(std::memory_order_relaxed);
-    if (anew && ((before != 0 && before != cluster) || core_.contentRefused())) {
-      core_.drop(bootTime());
-    } else if (anew) {
-      core_.keep(bootTime());
-    }
-    header_.clusterId.store(cluster, std::memory_order_relaxed);
-    kj::Promise<void> ready = anew ? settled() : kj::Promise<void>(kj::READY_NOW);
-    return ready.then([this, term, master, anew] { return registerNow(term, master, anew); });
+    const rpc::Hello said{rpc::toString(hello.getClusterId()), rpc::toString(hello.getCluster()), Term(hello.getTerm()),
+                          Incarnation(hello.getMaster())};
+    if (Error error = enrolment_.met(said, bootTime()); !error.ok()) refuse(error);
+    return enroll();
   }).then([this] {
     auto paf = kj::newPromiseAndFulfiller<void>();
     broken_ = kj::mv(paf.fulfiller);
@@ -115,54 +98,35 @@ kj::Promise<void> MasterLink::converse() {
   });
 }
 
-// What is retired is scanned once more, so that only what is really held counts as occupied; fetches and exports have ended.
-kj::Promise<void> MasterLink::settled() {
-  if (core_.unsettled() == 0) return kj::READY_NOW;
-  return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return settled(); });
-}
-
-kj::Promise<void> MasterLink::registerNow(uint64_t term, uint64_t master, bool anew) {
-  rpc::Registration& registration = place_.registration;
-  if (anew) {
-    registration.incarnation = newIncarnation();
-    registration.occupied = core_.occupied();
-    registration.adopts = core_.content();
-  }
+kj::Promise<void> MasterLink::enroll() {
+  if (!enrolment_.ready())
+    return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return enroll(); });
   auto call = KJ_ASSERT_NONNULL(connection_)->master.registerRequest();
-  rpc::encode(registration, call.initRegistration());
-  call.setOwner(kj::heap<OwnerServer>(*this));
-  const Time sent = bootTime();
-  return call.send().then([this, term, master, anew, sent](capnp::Response<schema::Master::RegisterResults> result) -> kj::Promise<void> {
-    const Code code = codeFromWire(result.getCode());
-    if (code == Code::fenced) term_ = master_ = 0;  // next time anew
-    if (code != Code::ok) refuse({code, rpc::toString(result.getDetail())});
-    if (anew && place_.registration.adopts && !result.getInventory()) {
+  rpc::encode(enrolment_.begin(newIncarnation(), bootTime()), call.initRegistration());
+  call.setOwner(kj::heap<OwnerServer>(*this, registration().incarnation));
+  return call.send().then([this](capnp::Response<schema::Master::RegisterResults> result) -> kj::Promise<void> {
+    rpc::Registered answer;
+    answer.code = codeFromWire(result.getCode());
+    answer.detail = rpc::toString(result.getDetail());
+    answer.leaseMs = result.getLeaseMs();
+    answer.inventory = result.getInventory();
+    if (answer.code == Code::ok) KJ_ASSERT_NONNULL(connection_)->session = result.getSession();
+    Result<Enrolment::Answered> joined = enrolment_.answered(answer, bootTime());
+    if (!joined) refuse(joined.error());
+    if (*joined == Enrolment::Answered::again) {
       log::info("the master does not know the values of the last life: they go");
-      core_.drop(bootTime());
-      return settled().then([this, term, master] { return registerNow(term, master, true); });
+      return enroll();
     }
-    KJ_ASSERT_NONNULL(connection_)->session = result.getSession();
-    term_ = term;
-    master_ = master;
-    joined_ = true;
     pauseMs_ = 50;
     lastError_.clear();
-    const Duration lease = milliseconds(static_cast<int64_t>(result.getLeaseMs()));
-    log::info("joined term " + std::to_string(term) + " as " + toString(place_.registration.incarnation) + (anew ? "" : " again"));
-    if (anew) {
-      const auto inventory = result.getInventory() ? OwnerCore::Inventory::wanted : OwnerCore::Inventory::none;
-      core_.registered(place_.registration.incarnation, lease, sent, inventory, bootTime());
-    } else {
-      core_.reconnected(lease, sent);
-    }
-    for (const rpc::MasterMessage& message : std::exchange(early_, {})) core_.message(message, bootTime());
+    log::info("joined term " + std::to_string(term()) + " as " + toString(registration().incarnation));
     changed_();
     return kj::READY_NOW;
   });
 }
 
 void MasterLink::send(const rpc::Request& request) {
-  if (!joined_) return;  // kept by the core, sent again when joined
+  if (!joined()) return;  // kept by the core, sent again when joined
   queue_.push_back(request);
   if (std::exchange(flushing_, true)) return;
   tasks_.add(kj::evalLater([this] {
@@ -172,7 +136,7 @@ void MasterLink::send(const rpc::Request& request) {
 }
 
 void MasterLink::flush() {
-  if (queue_.empty() || !joined_) return;
+  if (queue_.empty() || !joined()) return;
   KJ_IF_MAYBE(connection, connection_) {
     KJ_IF_MAYBE(session, (*connection)->session) {
       auto call = session->submitRequest();
@@ -180,8 +144,8 @@ void MasterLink::flush() {
       call.setLowestUnanswered(core_.lowestUnanswered().value);
       queue_.clear();
       answered_ = nullptr;
-      tasks_.add(call.send().then([this](capnp::Response<schema::Session::SubmitResults> result) {
-        received(result.getMessages());
+      tasks_.add(call.send().then([this, life = registration().incarnation](capnp::Response<schema::Session::SubmitResults> result) {
+        received(life, result.getMessages());
         // Dropping a response tells the master that it is finished with: kept, that travels with the next call.
         answered_ = kj::heap(kj::mv(result));
       },
@@ -194,22 +158,15 @@ void MasterLink::flush() {
   }
 }
 
-void MasterLink::received(capnp::List<schema::MasterMessage>::Reader messages) {
-  // Orders may come before the answer to the registration that they belong to.
-  if (!joined_) {
-    for (rpc::MasterMessage& message : rpc::decode(messages)) early_.push_back(std::move(message));
-    return;
-  }
-  for (const rpc::MasterMessage& message : rpc::decode(messages)) core_.message(message, bootTime());
+void MasterLink::received(Incarnation life, capnp::List<schema::MasterMessage>::Reader messages) {
+  for (rpc::MasterMessage& message : rpc::decode(messages)) enrolment_.heard(life, std::move(message), bootTime());
   changed_();
 }
 
 void MasterLink::check() {
-  if (joined_ && core_.listening() && !core_.reporting()) firstFulfiller_->fulfill();
-  if (!joined_ || !core_.fenced()) return;
+  if (joined() && core_.listening() && !core_.reporting()) firstFulfiller_->fulfill();
+  if (!enrolment_.fenced()) return;
   log::warn("this incarnation is fenced: joining again");
-  joined_ = false;
-  term_ = master_ = 0;
   if (broken_.get() != nullptr) broken_->fulfill();
 }
 

@@ -1,6 +1,7 @@
 // OwnerCore: orders of the master, and scans.
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/mark.h"
 #include "owner_core.h"
 
 namespace fluxon::owner {
@@ -24,11 +25,18 @@ void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
 void OwnerCore::invalidate(const rpc::MasterMessage& message) {
   for (const rpc::Version& item : message.items) {
     const auto control = controls_.find(item.key);
-    if (control != controls_.end() && control->second.bound < item.putId) control->second.bound = item.putId;
+    if (control != controls_.end() && control->second.bound < item.putId) {
+      FLUXON_MARK("owner: an invalidation of a key that is open");
+      control->second.bound = item.putId;
+    }
     directory_.forEach(item.key, keyHash(item.key), [&](uint32_t slot) {
       const shm::SlotState state = directory_.state(slot);
       if (state != shm::SlotState::committed && state != shm::SlotState::reclaiming) return;
-      if (directory_.putId(slot) >= item.putId) return;
+      if (directory_.putId(slot) >= item.putId) {
+        FLUXON_MARK("owner: an invalidation comes after the value that it is for");
+        return;
+      }
+      if (state == shm::SlotState::reclaiming) FLUXON_MARK("owner: an invalidation of what is being reclaimed");
       directory_.retire(slot);
       retired_.push_back(slot);
       ++counters_.invalidated;
@@ -43,10 +51,15 @@ void OwnerCore::invalidate(const rpc::MasterMessage& message) {
 
 void OwnerCore::reclaim(const rpc::MasterMessage& message) {
   for (const auto& [id, scan] : scans_) {
-    if (scan.order == message.command) return;  // came twice: the first one answers
+    if (scan.order != message.command) continue;
+    FLUXON_MARK("owner: a reclaim comes twice, the first one is under way");
+    return;  // the first one answers
   }
   // Answered already: the master counts the first answer, so a second one must not free anything.
-  if (!begun_.insert(message.command).second) return;
+  if (!begun_.insert(message.command).second) {
+    FLUXON_MARK("owner: a reclaim comes twice, the first one was answered");
+    return;
+  }
   if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   Scan scan;
   scan.order = message.command;
@@ -78,7 +91,10 @@ void OwnerCore::startScan(Scan scan) {
 
 void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
   const auto found = scans_.find(id);
-  if (found == scans_.end()) return;  // of before a drop
+  if (found == scans_.end()) {  // of an earlier term
+    FLUXON_MARK("owner: a scan ends after its term");
+    return;
+  }
   Scan scan = std::move(found->second);
   scans_.erase(found);
   FLUXON_CHECK(held.size() == scan.refs.size(), "a scan answered another number of slots");
@@ -89,6 +105,7 @@ void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
     std::erase_if(retired_, [&](uint32_t slot) {
       const uint64_t ref = directory_.ref(slot);
       const auto scannedSlot = byRef.find(ref);
+      if (scannedSlot != byRef.end() && scannedSlot->second) FLUXON_MARK("owner: a retired value is still held");
       if (scannedSlot == byRef.end() || scannedSlot->second) return false;
       freeSlot(slot);
       return true;
@@ -96,8 +113,12 @@ void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
   } else {
     for (size_t i = 0; i < scan.refs.size(); ++i) {
       const uint32_t slot = shm::slotOfRef(scan.refs[i]);
-      if (directory_.ref(slot) != scan.refs[i] || directory_.state(slot) != shm::SlotState::reclaiming) continue;  // invalidated meanwhile
+      if (directory_.ref(slot) != scan.refs[i] || directory_.state(slot) != shm::SlotState::reclaiming) {  // invalidated meanwhile
+        FLUXON_MARK("owner: a victim is invalidated during its scan");
+        continue;
+      }
       if (held[i]) {
+        FLUXON_MARK("owner: a victim is held");
         directory_.keep(slot);
         scan.results[scan.items[i]] = rpc::ReclaimResult::busy;
         ++counters_.reclaimBusy;

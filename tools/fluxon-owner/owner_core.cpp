@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/mark.h"
 
 namespace fluxon::owner {
 namespace {
@@ -89,6 +90,7 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
   // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing, and one whose
   // value lies elsewhere is invalidated here like at any other owner.
   if (put.elsewhere) {
+    FLUXON_MARK("owner: a put is exported");
     ++counters_.exports;
     exports_.emplace(put.putId, Export{slot});
     host_.exportValue(put.putId, directory_.offset(slot), directory_.payloadBytes(slot));
@@ -116,6 +118,7 @@ void OwnerCore::freeSlot(uint32_t slot) {
 // A put that has not been submitted ends. Its writer is done with the extent.
 void OwnerCore::giveUpPut(uint32_t slot, bool tellMaster) {
   const Put put = puts_.at(slot);
+  if (put.orphan) FLUXON_MARK("owner: a put of an earlier term ends");
   puts_.erase(slot);
   if (put.operation && tellMaster && !put.orphan) {
     rpc::Request abort;
@@ -137,6 +140,7 @@ void OwnerCore::clientGone(ClientId client, Time now) {
     if (put.client == client && directory_.state(slot) == shm::SlotState::granted) slots.push_back(slot);
   }
   for (const uint32_t slot : slots) {
+    FLUXON_MARK("owner: a client dies with a grant");
     const std::string key(directory_.key(slot));
     giveUpPut(slot, true);
     close(key, now);
@@ -150,7 +154,10 @@ void OwnerCore::clientGone(ClientId client, Time now) {
 
 void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
   // A master that does not answer gets no pile of heartbeats.
-  if (!listening_ || beats_.size() >= kBeatsUnanswered) return;
+  if (!listening_ || beats_.size() >= kBeatsUnanswered) {
+    if (listening_) FLUXON_MARK("owner: heartbeats are not answered");
+    return;
+  }
   rpc::Request beat;
   beat.kind = rpc::RequestKind::heartbeat;
   beat.count = reporting_ ? 0 : 1;

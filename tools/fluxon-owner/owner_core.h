@@ -101,6 +101,10 @@ struct Fetch {
   Time deadline;
 };
 
+// What a caller that has given up still wants done: it has parted with a grant. A commit that nobody waits for any more gives its
+// grant back. False: nothing.
+bool afterwards(shm::CommandKind&);
+
 // Where a command came from: the client and its command slot. client 0: the owner itself.
 struct Caller {
   ClientId client;
@@ -149,6 +153,8 @@ class OwnerCore {
   // use without being a value of the inventory.
   void keep(Time now) { part(true, now); }
   void drop(Time now) { part(false, now); }
+  // This process ends in order: nothing is served from here on. True: values stay for the next life.
+  bool stop(Time now);
   size_t unsettled() const { return scans_.size() + flights_.size() + exports_.size(); }
   std::vector<Extent> occupied();
   // The life whose values are here, 0: there are none.

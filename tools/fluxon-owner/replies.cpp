@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/mark.h"
 #include "owner_core.h"
 
 namespace fluxon::owner {
@@ -14,10 +15,16 @@ constexpr Duration kSpreadPatience = seconds(5);  // for the copies of one put
 
 void OwnerCore::reply(const rpc::Reply& reply, Time now) {
   const auto found = pending_.find(reply.id);
-  if (found == pending_.end()) return;  // answered already: a repetition
+  if (found == pending_.end()) {  // answered already: a repetition
+    FLUXON_MARK("owner: a reply comes twice");
+    return;
+  }
   Pending pending = std::move(found->second);
   pending_.erase(found);
-  if (reply.code == Code::fenced) fenced_ = true;
+  if (reply.code == Code::fenced) {
+    FLUXON_MARK("owner: an answer says that it is fenced");
+    fenced_ = true;
+  }
   replied(pending, reply, now);
 }
 
@@ -80,6 +87,7 @@ void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) 
   }
   if (!reply.peer.node.empty() && !reply.fetch) {
     // An owner of this host shall have it: the client goes there.
+    FLUXON_MARK("owner: a put is sent on to a neighbour");
     if (!pending.given && host_.neighbour(reply.peer)) {
       Answer there;
       there.node = reply.peer.node;
@@ -124,6 +132,7 @@ void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) 
   answer.offset = reply.offset;
   answer.valueBytes = asked.bytes;
   if (pending.given || !host_.answer(pending.caller, std::move(answer))) {
+    FLUXON_MARK("owner: nobody takes a grant");
     giveUpPut(*slot, true);
     close(asked.key, now);
   }
@@ -143,6 +152,7 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   const bool published = code == Code::ok && reply.published && !elsewhere;
   // What was retired for a put that did not become the route may be the route still: the master hears of it before its release.
   if (!published) {
+    if (!replaced.empty()) FLUXON_MARK("owner: what was retired for a put that did not become the route");
     for (const uint32_t old : replaced) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
   }
   awaitReaders(replaced);
@@ -153,6 +163,7 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   if (published && current && serving(now)) {
     counters_.putBytes += directory_.payloadBytes(slot);
     if (undecided(slot)) {
+      FLUXON_MARK("owner: a published value waits for another put of its key");
       published_.emplace(slot, Published{reply.putId, lease});
       open(key);
     } else {
@@ -165,6 +176,8 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
     endExport(own);  // the slot goes when nobody reads it any more
   } else {
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
+    if (published && !current) FLUXON_MARK("owner: a published value is older than the bound of its key");
+    if (published && current) FLUXON_MARK("owner: a put is published after the lease");
     if (published && current) code = Code::outcomeUnknown;  // our lease has run out: others may not wait for us any more
     if (code != Code::ok) ++counters_.putsFailed;
     freeSlot(slot);
@@ -215,8 +228,10 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
     const Published value = published_.at(slot);
     published_.erase(slot);
     if (value.putId == bound && !newer && serving(now)) {
+      FLUXON_MARK("owner: a value that waited becomes readable");
       directory_.commit(slot, value.putId, value.lease);
     } else {
+      FLUXON_MARK("owner: a value that waited is none any more");
       dropped_.push_back({key, value.putId, directory_.offset(slot)});
       freeSlot(slot);
     }
@@ -236,6 +251,7 @@ void OwnerCore::failPending() {
   for (auto& [id, pending] : pending_) {
     if (!pending.caller.client || pending.given) continue;
     pending.given = true;
+    FLUXON_MARK("owner: the lease runs out under an open request");
     switch (pending.request.kind) {
       case rpc::RequestKind::spread: answerPut(pending); break;
       case rpc::RequestKind::putDone: case rpc::RequestKind::putReserved: case rpc::RequestKind::remove:
@@ -247,6 +263,7 @@ void OwnerCore::failPending() {
   }
   for (auto& [key, control] : controls_) {
     control.asking = false;
+    if (!control.waiting.empty()) FLUXON_MARK("owner: the lease runs out under a get that waits");
     for (const Waiting& waiting : std::exchange(control.waiting, {}))
       answerCode(waiting.caller, Code::unavailable, "the master does not answer");
   }

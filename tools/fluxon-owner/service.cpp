@@ -51,9 +51,9 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); }}),
       link_(daemon, access,
-            {files.paths().masterSocket(), config.common.master, files.paths().cluster, registrationOf(files, config, peers_.hostId())},
-            core_,
-            files.header(), [this] { run(); }),
+            {files.paths().masterSocket(), config.common.master},
+            Enrolment(core_, files.header(), files.paths().cluster, registrationOf(files, config, peers_.hostId())), core_,
+            [this] { run(); }),
       left_(nullptr),
       tasks_(*this) {
   auto paf = kj::newPromiseAndFulfiller<void>();
@@ -87,11 +87,8 @@ kj::Promise<void> Service::decided(Time until) {
 }
 
 kj::Promise<void> Service::farewell() {
-  core_.keep(bootTime());
-  files_.directory().setLease(0);
-  files_.directory().setServing(Incarnation());
+  const bool keeps = core_.stop(bootTime()) && !leaving_;
   if (leaving_) files_.discard();
-  const bool keeps = !leaving_ && files_.directory().count(shm::SlotState::committed) > 0;
   return link_.leave(keeps ? MasterLink::Values::kept : MasterLink::Values::gone);
 }
 

@@ -1,0 +1,53 @@
+// What clients know of a run: when each put and delete began, and when it was acknowledged. A read of a value is stale if another
+// put or delete of the key began after that one's end, and ended before the read began.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace fluxon::sim {
+
+class History {
+ public:
+  uint64_t begin(int key, Time now) {
+    ops_.push_back({key, now, Time::never(), State::open});
+    return ops_.size() - 1;
+  }
+  void end(uint64_t op, Time now) {
+    ops_[op].end = now;
+    ops_[op].state = State::done;
+    std::vector<Ended>& ended = ended_[ops_[op].key];
+    ended.push_back({now, std::max(ops_[op].begin, ended.empty() ? Time{0} : ended.back().latestBegin)});
+  }
+  void aborted(uint64_t op) { ops_[op].state = State::aborted; }
+
+  size_t size() const { return ops_.size(); }
+  int keyOf(uint64_t op) const { return ops_.at(op).key; }
+  bool wasAborted(uint64_t op) const { return ops_.at(op).state == State::aborted; }
+  bool stale(uint64_t written, Time readBegan) const {
+    const Op& w = ops_.at(written);
+    const auto ended = ended_.find(w.key);
+    if (w.state != State::done || ended == ended_.end()) return false;
+    const std::vector<Ended>& all = ended->second;
+    const auto after = std::lower_bound(all.begin(), all.end(), readBegan, [](const Ended& e, Time t) { return e.end < t; });
+    return after != all.begin() && std::prev(after)->latestBegin > w.end;
+  }
+
+ private:
+  enum class State : uint8_t { open, done, aborted };
+  struct Op {
+    int key;
+    Time begin, end;
+    State state;
+  };
+  struct Ended {
+    Time end, latestBegin;  // latest beginning of all that ended until then
+  };
+  std::vector<Op> ops_;
+  std::map<int, std::vector<Ended>> ended_;
+};
+
+}  // namespace fluxon::sim

@@ -1,0 +1,455 @@
+#include "sim_owner.h"
+
+#include "base/hash.h"
+#include "world.h"
+
+namespace fluxon::sim {
+namespace {
+
+constexpr uint64_t kMaxKeys = 64;
+constexpr Duration kLastPuts = seconds(1);  // that an owner which stops waits for
+
+}  // namespace
+
+Memory::Pages Memory::pages(size_t bytes) {
+  const size_t whole = (bytes + 4095) / 4096 * 4096;
+  Pages memory(static_cast<char*>(std::aligned_alloc(4096, whole)));
+  std::memset(memory.get(), 0, whole);
+  return memory;
+}
+
+Memory::Memory(const std::string& node, const shm::DirectoryWriter::Shape& shape, Incarnation made)
+    : directory_(pages(shm::directoryFileBytes(shape.buckets, shape.overflowSlots))),
+      keys_(pages(shm::keysFileBytes(shape.keysBytes))),
+      segment_(pages(shape.segmentBytes)),
+      memory_(shm::DirectoryWriter::layout(directory_.get(), keys_.get(), shape, made, "c", node)) {}
+
+SimOwner::SimOwner(World& world, Scheduler& scheduler, Place place)
+    : Process(scheduler, place.node),
+      world_(world),
+      place_(std::move(place)),
+      shape_(shm::DirectoryWriter::shapeFor(kMaxKeys, place_.segmentBytes)) {}
+
+// --- lives
+
+void SimOwner::start() {
+  begin();
+  scheduler_.log(name(), " starts");
+  ending_ = leaving_ = false;
+  bool adopted = false;
+  if (memory_) {
+    memory_->header().leaseUntilNs = 0;
+    memory_->header().servingIncarnation = 0;
+    Result<std::unique_ptr<shm::DirectoryWriter>> writer = shm::DirectoryWriter::adopt(memory_->directory(), shape_);
+    SIM_CHECK(writer.ok(), name(), " cannot adopt its files: ", writer.error().message());
+    writer_ = std::move(writer).value();
+    adopted = true;
+  } else {
+    memory_ = std::make_shared<Memory>(place_.node, shape_, world_.newLife());
+    writer_ = std::make_unique<shm::DirectoryWriter>(memory_->directory(), shape_);
+  }
+  owner::Host& host = *this;
+  core_ = std::make_unique<owner::OwnerCore>(owner::OwnerCore::Settings{place_.node}, *writer_, memory_->segment(), place_.segmentBytes,
+                                             host);
+  rpc::Registration registration;
+  registration.node = place_.node;
+  registration.hostId = place_.host;
+  registration.label = place_.label;
+  registration.link = place_.link ? "link" : "";
+  registration.segmentBytes = place_.segmentBytes;
+  registration.maxKeys = kMaxKeys;
+  enrolment_ = std::make_unique<owner::Enrolment>(*core_, memory_->header(), "c", registration);
+  if (adopted) {
+    std::set<uint64_t> living;
+    for (const auto& [id, client] : attached_) living.insert(id);
+    core_->adopt(living);
+  }
+  while (clients_.size() < 2) attach();
+  later({1}, [this] { connect(); });
+  later({1}, [this] { beat(); });
+}
+
+void SimOwner::kill(Files files) {
+  if (!up()) return;
+  scheduler_.log(name(), files == Files::lost ? " is killed, its files are lost" : " is killed");
+  world_.tally.count(core_->counters());
+  if (connection_) world_.cut(*this, connection_);
+  connection_ = nullptr;
+  queue_.clear();
+  calls_.clear();
+  exported_.clear();
+  fetches_.clear();
+  reading_.clear();
+  enrolment_ = nullptr;
+  core_ = nullptr;
+  end();
+  if (files == Files::kept) return;
+  for (const auto& client : std::vector(clients_)) world_.die(client);
+  attached_.clear();
+  memory_->header().leaseUntilNs = 0;
+  memory_->header().servingIncarnation = 0;
+  memory_ = nullptr;
+  writer_ = nullptr;
+}
+
+void SimOwner::stopInOrder(bool forGood) {
+  if (!up() || std::exchange(ending_, true)) return;
+  scheduler_.log(name(), forGood ? " leaves for good" : " is told to end");
+  leaving_ = forGood;
+  finishStop(scheduler_.now() + kLastPuts);
+}
+
+// Puts that the master is deciding are waited for.
+void SimOwner::finishStop(Time until) {
+  if (writer_->count(shm::SlotState::pending) > 0 && scheduler_.now() < until)
+    return later(milliseconds(1), [this, until] { finishStop(until); });
+  const bool keeps = core_->stop(scheduler_.now()) && !leaving_;
+  auto ended = std::make_shared<bool>(false);
+  const auto gone = [this, ended, keeps] {
+    if (std::exchange(*ended, true)) return;
+    kill(keeps ? Files::kept : Files::lost);
+    world_.restartLater(*this);
+  };
+  if (connection_ && connection_->member && world_.deliverable(connection_)) {
+    world_.toMaster(connection_, [this, to = connection_, keeps, gone, life = life()](SimMaster& master) {
+      master.left(*to->member, keeps ? master::MasterCore::Content::kept : master::MasterCore::Content::gone);
+      const uint64_t version = master.core().durable().version;
+      world_.whenDurable(version, [this, gone, life] {
+        if (life == this->life()) later(world_.delay(), gone);
+      });
+    });
+  }
+  later(seconds(1), gone);
+}
+
+void SimOwner::leave() {
+  if (!leaving_) ++world_.tally.left;
+  later({1}, [this] { stopInOrder(true); });
+}
+
+// --- the master
+
+void SimOwner::again() { later(scheduler_.between(milliseconds(5), milliseconds(100)), [this] { connect(); }); }
+
+void SimOwner::connect() {
+  if (connection_ || ending_) return;
+  if (!world_.reachesMaster(*this)) return again();
+  connection_ = std::make_shared<Connection>();
+  connection_->owner = this;
+  connection_->masterLife = world_.master().life();
+  world_.toMaster(connection_, [this, from = connection_](SimMaster& master) {
+    world_.reply(*this, from, [this, hello = master.hello()] { met(hello); });
+  });
+}
+
+void SimOwner::met(const rpc::Hello& hello) {
+  if (ending_) return;
+  if (Error error = enrolment_->met(hello, scheduler_.now()); !error.ok()) {
+    scheduler_.log(name(), " will not talk to the master: ", error.message());
+    return lose();
+  }
+  enroll();
+}
+
+void SimOwner::enroll() {
+  if (!enrolment_->ready()) {
+    return later(milliseconds(1), [this, on = connection_] {
+      if (connection_ == on) enroll();
+    });
+  }
+  const rpc::Registration registration = enrolment_->begin(world_.newLife(), scheduler_.now());
+  world_.toMaster(connection_, [this, registration, from = connection_](SimMaster& master) {
+    const SimMaster::Registration result = master.registerOwner(registration);
+    from->member = result.member;
+    from->number = result.connection;
+    if (!result.member) return world_.reply(*this, from, [this, answer = result.answer] { enrolled(answer); });
+    // Its connection may have ended meanwhile, and the master heard of that before it knew whose it was.
+    if (!from->open) master.lost(*from->member, from->number);
+    world_.whenDurable(result.version, [this, from, answer = result.answer] {
+      world_.reply(*this, from, [this, answer] { enrolled(answer); });
+    });
+  });
+}
+
+void SimOwner::enrolled(const rpc::Registered& answer) {
+  if (ending_) return;
+  const Result<owner::Enrolment::Answered> result = enrolment_->answered(answer, scheduler_.now());
+  if (!result) {
+    scheduler_.log(name(), " is refused: ", result.error().message());
+    lose();
+  } else if (result.value() == owner::Enrolment::Answered::again) {
+    scheduler_.log(name(), " drops its values");
+    enroll();
+  } else {
+    scheduler_.log(name(), " joined as ", enrolment_->registration().incarnation.value, core_->reporting() ? ", reports" : "");
+  }
+}
+
+void SimOwner::lose() {
+  if (!connection_) return;
+  world_.cut(*this, connection_);
+  disconnected();
+}
+
+void SimOwner::ended(const std::shared_ptr<Connection>& connection) {
+  if (connection_ == connection) disconnected();
+}
+
+void SimOwner::disconnected() {
+  scheduler_.log(name(), " has no connection");
+  connection_ = nullptr;
+  queue_.clear();
+  enrolment_->lost();
+  if (!ending_) again();
+}
+
+void SimOwner::hear(const std::shared_ptr<Connection>& on, Incarnation to, const rpc::MasterMessage& message) {
+  if (connection_ != on || !on->open) return;
+  world_.show(name(), message);
+  enrolment_->heard(to, message, scheduler_.now());
+}
+
+void SimOwner::beat() {
+  std::vector<uint32_t> touched;
+  if (scheduler_.oneIn(2)) touched.push_back(static_cast<uint32_t>(scheduler_.pick(writer_->slotCount())));
+  core_->heartbeat(touched, scheduler_.now());
+  later(world_.lease() / 5, [this] { beat(); });
+}
+
+void SimOwner::send(const rpc::Request& request) {
+  if (enrolment_->joined()) queue_.push_back(request);
+}
+
+void SimOwner::settle() {
+  if (!up()) return;
+  if (connection_ && !queue_.empty() && enrolment_->joined()) {
+    for (const rpc::Request& request : queue_) world_.show(name(), request);
+    const std::shared_ptr<Connection> to = connection_;
+    world_.toMaster(to, [to, requests = std::exchange(queue_, {}), lowest = core_->lowestUnanswered()](SimMaster& master) {
+      master.handle(*to->member, to->number, requests, lowest);
+    });
+  }
+  if (enrolment_->fenced()) {
+    scheduler_.log(name(), " is fenced");
+    lose();
+  }
+}
+
+void SimOwner::tick() {
+  core_->tick(scheduler_.now());
+  settle();
+}
+
+bool SimOwner::serving() const {
+  return memory_ && scheduler_.now().ns < static_cast<int64_t>(memory_->header().leaseUntilNs.load()) &&
+         memory_->header().servingIncarnation.load() != 0;
+}
+
+std::optional<uint32_t> SimOwner::committed(const std::string& key) const {
+  return memory_ ? writer_->committed(key, keyHash(key)) : std::nullopt;
+}
+
+// --- clients
+
+std::shared_ptr<Client> SimOwner::attach() {
+  auto client = std::make_shared<Client>();
+  client->id = world_.newClient();
+  client->home = this;
+  clients_.push_back(client);
+  attached_[client->id] = client;
+  return client;
+}
+
+void SimOwner::clientGone(const std::shared_ptr<Client>& client) {
+  std::erase(clients_, client);
+  std::erase_if(calls_, [&](const auto& call) { return call.second.client == client; });
+  if (attached_.erase(client->id) == 0 || !up()) return;
+  later(world_.delay(), [this, id = client->id] { core_->clientGone(ClientId(id), scheduler_.now()); });
+}
+
+void SimOwner::command(const std::shared_ptr<Client>& client, owner::Command command, std::function<void(const owner::Answer&)> then,
+                       Duration patience) {
+  if (!up() || ending_) return;
+  attached_[client->id] = client;
+  const owner::Caller caller{ClientId(client->id), nextCall_++};
+  const std::pair<uint64_t, uint32_t> id{client->id, caller.slot};
+  calls_[id] = {client, std::move(then), false, false};
+  command.deadline = scheduler_.now() + std::max(patience, kDeadline);
+  later(scheduler_.upTo({20'000}), [this, id, caller, command = std::move(command)]() mutable {
+    const auto call = calls_.find(id);
+    if (call == calls_.end()) return;  // its client has died
+    call->second.taken = true;
+    if (call->second.given && !owner::afterwards(command.kind)) {
+      calls_.erase(call);
+      return;
+    }
+    if (ending_) return;
+    core_->command(caller, std::move(command), scheduler_.now());
+  });
+  scheduler_.at(patience, [this, id, life = life()] {
+    if (life != this->life()) return;
+    const auto call = calls_.find(id);
+    if (call == calls_.end()) return;
+    ++world_.tally.givenUp;
+    call->second.given = true;
+    call->second.then = nullptr;
+  });
+}
+
+bool SimOwner::answer(owner::Caller caller, owner::Answer answer) {
+  const auto found = calls_.find({caller.client.value, caller.slot});
+  if (found == calls_.end()) return false;
+  const Call call = std::move(found->second);
+  calls_.erase(found);
+  if (call.given || call.client->dead) return false;
+  // Set before the client hears of it.
+  if (answer.hold) call.client->hold(memory_.get(), answer.slotRef);
+  call.then(answer);
+  return true;
+}
+
+void SimOwner::scan(uint64_t id, std::vector<uint64_t> refs) {
+  later(world_.delay(), [this, id, refs = std::move(refs)] {
+    const std::vector<bool> held = world_.heldOf(*memory_, refs);
+    std::vector<bool> all = held;
+    for (size_t i = 0; i < refs.size(); ++i) all[i] = all[i] || reading_.count(refs[i]) != 0;
+    core_->scanned(id, all, scheduler_.now());
+  });
+}
+
+// --- other owners
+
+bool SimOwner::neighbour(const rpc::Peer& peer) {
+  const SimOwner* const other = world_.owner(peer.node);
+  return other && other->up() && other->memory_ && peer.hostId == place_.host && other->place_.host == place_.host &&
+         other->memory_->header().servingIncarnation.load() == peer.incarnation.value;
+}
+
+void SimOwner::fetch(owner::Fetch fetch) {
+  fetches_.emplace(fetch.id, false);
+  SimOwner* const peer = world_.owner(fetch.peer.node);
+  SIM_CHECK(peer, "a fetch from node ", fetch.peer.node);
+  if (neighbour(fetch.peer)) return fetchNeighbour(std::move(fetch), *peer);
+  fetchByLink(std::move(fetch), *peer);
+}
+
+// A thread of ours reads the neighbour's segment, under a hazard like any client; what is exported, without.
+void SimOwner::fetchNeighbour(owner::Fetch fetch, SimOwner& peer) {
+  later(world_.delay(), [this, fetch = std::move(fetch), &peer] {
+    if (fetches_.at(fetch.id)) return fetchEnded(fetch.id, {Code::unavailable, "given up"});
+    const std::shared_ptr<Memory> from = peer.memory_;
+    uint64_t source = fetch.sourceOffset, ref = 0;
+    if (!from) return fetchEnded(fetch.id, {Code::unavailable, "cannot attach"});
+    if (!fetch.exported) {
+      const std::optional<uint32_t> slot = peer.committed(fetch.key);
+      if (!slot || !peer.serving() || peer.directory().putId(*slot) != fetch.putId)
+        return fetchEnded(fetch.id, {Code::miss, "another version"});
+      source = peer.directory().offset(*slot);
+      ref = peer.directory().ref(*slot);
+      peer.reading_.insert(ref);
+    }
+    std::memcpy(memory_->segment() + fetch.offset, from->segment() + source, fetch.bytes / 2);
+    later(world_.delay(), [this, fetch, &peer, from, source, ref, itsLife = peer.life()] {
+      const uint64_t half = fetch.bytes / 2;
+      std::memcpy(memory_->segment() + fetch.offset + half, from->segment() + source + half, fetch.bytes - half);
+      if (ref != 0 && itsLife == peer.life()) peer.reading_.erase(peer.reading_.find(ref));
+      fetchEnded(fetch.id, {});
+    });
+  });
+}
+
+// Over the wire: the peer protects what it reads, and says when it cannot.
+void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
+  const auto fail = [this, id = fetch.id](Error error) {
+    later(world_.delay(), [this, id, error] { fetchEnded(id, error); });
+  };
+  if (!world_.reaches(*this, peer)) return fail({Code::unavailable, "no connection"});
+  if (!peer.up()) return fail({Code::unavailable, "connection refused"});
+  peer.later(world_.delay(), [this, fetch, &peer, fail, life = life()] {
+    if (life != this->life()) return;
+    uint64_t source = 0, ref = 0;
+    if (peer.enrolment_->registration().incarnation != fetch.peer.incarnation) return fail({Code::unavailable, "another life"});
+    if (fetch.exported) {
+      const auto known = peer.exported_.find(fetch.putId);
+      if (known == peer.exported_.end() || known->second.ending) return fail({Code::miss, "nothing is exported"});
+      SIM_CHECK(known->second.bytes == fetch.bytes, "an export of another length");
+      ++known->second.readers;
+      source = known->second.offset;
+    } else {
+      const std::optional<uint32_t> slot = peer.committed(fetch.key);
+      if (!slot || !peer.serving() || peer.directory().putId(*slot) != fetch.putId) return fail({Code::miss, "no such value"});
+      SIM_CHECK(peer.directory().payloadBytes(*slot) == fetch.bytes, "a value of another length");
+      source = peer.directory().offset(*slot);
+      ref = peer.directory().ref(*slot);
+      peer.reading_.insert(ref);
+    }
+    std::string bytes(peer.memory_->segment() + source, fetch.bytes / 2);
+    peer.later(world_.delay(), [this, fetch, &peer, fail, source, ref, life, bytes = std::move(bytes)]() mutable {
+      bytes.append(peer.memory_->segment() + source + fetch.bytes / 2, fetch.bytes - fetch.bytes / 2);
+      if (ref != 0) peer.reading_.erase(peer.reading_.find(ref));
+      if (fetch.exported) {
+        Export& exported = peer.exported_.at(fetch.putId);
+        --exported.readers;
+        if (exported.ending && exported.readers == 0) {
+          peer.exported_.erase(fetch.putId);
+          peer.core_->unexported(fetch.putId, scheduler_.now());
+        }
+      }
+      if (life != this->life()) return;
+      if (!world_.reaches(*this, peer) || scheduler_.oneIn(world_.linkFailsOneIn())) return fail({Code::unavailable, "connection lost"});
+      later(world_.delay(), [this, fetch, bytes = std::move(bytes)] {
+        // Until its end has been told bytes may still arrive, given up or not.
+        const auto open = fetches_.find(fetch.id);
+        if (open == fetches_.end()) return;
+        std::memcpy(memory_->segment() + fetch.offset, bytes.data(), bytes.size());
+        fetchEnded(fetch.id, open->second ? Error{Code::unavailable, "given up"} : Error{});
+      });
+    });
+  });
+  // A peer that is stopped or dead says nothing: the deadline ends it.
+  const Time deadline = std::min(fetch.deadline, scheduler_.now() + seconds(5));
+  later({std::max<int64_t>(1, (deadline - scheduler_.now()).ns)}, [this, id = fetch.id] {
+    const auto open = fetches_.find(id);
+    if (open != fetches_.end()) fetchEnded(id, {Code::timedOut, "the peer says nothing"});
+  });
+}
+
+void SimOwner::fetchEnded(uint64_t id, Error error) {
+  if (fetches_.erase(id) == 0) return;
+  core_->fetched(id, error, scheduler_.now());
+}
+
+void SimOwner::cancelFetches() {
+  for (auto& [id, given] : fetches_) given = true;
+}
+
+void SimOwner::unexport(PutId id) {
+  const auto found = exported_.find(id);
+  SIM_CHECK(found != exported_.end(), "the end of an export that is none");
+  found->second.ending = true;
+  later(world_.delay(), [this, id] {
+    const auto known = exported_.find(id);
+    if (known == exported_.end() || known->second.readers > 0) return;
+    exported_.erase(known);
+    core_->unexported(id, scheduler_.now());
+  });
+}
+
+// No two slots share a byte.
+void SimOwner::check() const {
+  if (!memory_) return;
+  std::map<uint64_t, uint64_t> extents;
+  for (uint32_t slot = 0; slot < writer_->slotCount(); ++slot) {
+    if (writer_->state(slot) == shm::SlotState::free) continue;
+    const uint64_t from = writer_->offset(slot), to = from + extentBytes(writer_->payloadBytes(slot));
+    SIM_CHECK(to <= place_.segmentBytes, name(), ": slot ", slot, " has an extent outside the segment");
+    SIM_CHECK(extents.emplace(from, to).second, name(), ": two slots have the extent at ", from);
+  }
+  uint64_t end = 0;
+  for (const auto& [from, to] : extents) {
+    SIM_CHECK(from >= end, name(), ": extents overlap at ", from);
+    end = to;
+  }
+}
+
+}  // namespace fluxon::sim

@@ -1,0 +1,254 @@
+// What clients do.
+#include "base/hash.h"
+#include "world.h"
+
+namespace fluxon::sim {
+namespace {
+
+using owner::Answer;
+using owner::Command;
+using shm::CommandKind;
+
+constexpr int kKeys = 6;  // shared by all; others only fill
+constexpr int kMostHops = 3;
+
+std::string keyName(int key) { return "key" + std::to_string(key); }
+
+}  // namespace
+
+SimOwner& World::someOwner() { return *owners_[scheduler_.pick(owners_.size())]; }
+
+void World::act() {
+  // Actors end with their burst; in between each acts once.
+  if (busy_) {
+    scheduler_.at(scheduler_.upTo(milliseconds(4)), [this] { act(); });
+  } else {
+    --actors_;
+  }
+  ++tally.operations;
+  SimOwner& owner = someOwner();
+  if (owner.clients().empty()) return;
+  const std::shared_ptr<Client> client = owner.clients()[scheduler_.pick(owner.clients().size())];
+  const int key = static_cast<int>(scheduler_.pick(kKeys));
+  switch (scheduler_.pick(24)) {
+    case 0: case 1: case 2: case 3: case 4: return put(owner, client, key);
+    case 5: case 6: return putInline(owner, client, key);
+    case 7: case 8: return remove(owner, client, key);
+    case 9: case 10: case 11: return get(owner, client, key);
+    case 12: return fill(owner, client);
+    case 13: return lease(owner, client);
+    case 14: return look(owner, client, key);
+    case 15: return fault();
+    case 16: case 17: return probe(client, someOwner(), key, scheduler_.now(), "a read at a neighbour");
+    default: return probe(client, owner, key, scheduler_.now(), "a read");
+  }
+}
+
+// How long a client waits for an answer.
+Duration World::patience() { return scheduler_.oneIn(12) ? scheduler_.upTo(kDeadline) : kDeadline; }
+
+uint64_t World::valueBytes() { return scheduler_.oneIn(3) ? 8 + scheduler_.pick(60'000) : 8 + scheduler_.pick(2000); }
+
+uint32_t World::flags() {
+  uint32_t flags = scheduler_.oneIn(6) ? shm::kRejectIfExists : scheduler_.oneIn(6) ? shm::kRejectIfInFlight : 0;
+  if (scheduler_.oneIn(6)) flags |= 2u << shm::kReplicasShift;
+  return flags;
+}
+
+// --- puts
+
+void World::put(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
+  const uint64_t op = history_.begin(key, scheduler_.now());
+  Command command;
+  command.kind = CommandKind::putStart;
+  command.key = keyName(key);
+  command.valueBytes = valueBytes();
+  command.flags = flags();
+  if (scheduler_.oneIn(3)) command.lease = keyLease_;
+  scheduler_.log(owner.name(), " client ", client->id, " puts ", command.key, " by operation ", op);
+  SimOwner* at = &owner;
+  // The bytes are at a neighbour already: a side transfer.
+  if (SimOwner& other = someOwner(); scheduler_.oneIn(8) && &other != &owner && other.place().host == owner.place().host) {
+    command.extra = owner.place().node;
+    at = &other;
+  }
+  putAt(*at, client, std::move(command), op, 0);
+}
+
+void World::putAt(SimOwner& at, const std::shared_ptr<Client>& client, Command command, uint64_t op, int hops) {
+  const auto then = [this, &at, client, command, op, hops](const Answer& grant) {
+    if (grant.code != Code::ok) return;
+    if (grant.node.empty()) return write(at, client, grant, command.valueBytes, op);
+    SimOwner* const next = owner(grant.node);
+    SIM_CHECK(next, "a put is sent to node ", grant.node);
+    Command again = command;
+    again.flags |= rpc::kPlacedHere;
+    if (hops < kMostHops && next->place().host == at.place().host) putAt(*next, client, std::move(again), op, hops + 1);
+  };
+  at.command(client, command, then, patience());
+}
+
+// The client fills its grant, as long as it has it, and then parts with it.
+void World::write(SimOwner& at, const std::shared_ptr<Client>& client, const Answer& grant, uint64_t bytes, uint64_t op) {
+  const std::shared_ptr<Memory> memory = at.memory();
+  const auto fill = [client, memory, grant, bytes](uint64_t with) {
+    if (!client->dead) memory->mark(grant.offset, bytes, with);
+  };
+  if (scheduler_.oneIn(3)) scheduler_.at(scheduler_.upTo(milliseconds(2)), [fill] { fill(UINT64_MAX); });
+  const Duration takes = scheduler_.oneIn(40) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(4));
+  scheduler_.at(milliseconds(2) + takes, [this, &at, client, grant, op, fill] {
+    if (client->dead) return;
+    fill(op);
+    if (faults_.clientDeaths != 0 && scheduler_.oneIn(40)) {
+      ++tally.clientsDead;
+      SimOwner& home = *client->home;
+      die(client);
+      home.attach();
+      return;
+    }
+    finish(at, client, grant, op, scheduler_.oneIn(8) ? CommandKind::abort : CommandKind::commit);
+  });
+}
+
+void World::finish(SimOwner& at, const std::shared_ptr<Client>& client, const Answer& grant, uint64_t op, CommandKind kind) {
+  scheduler_.log(at.name(), " client ", client->id, kind == CommandKind::abort ? " aborts operation " : " commits operation ", op);
+  Command command;
+  command.kind = kind;
+  command.slotRef = grant.slotRef;
+  at.command(client, command, [this, op, kind](const Answer& answer) {
+    scheduler_.log("operation ", op, kind == CommandKind::abort ? " aborted: " : " ended: ", codeName(answer.code), " ",
+                   toString(answer.putId));
+    if (answer.code != Code::ok || op >= history_.size()) return;
+    kind == CommandKind::abort ? history_.aborted(op) : history_.end(op, scheduler_.now());
+  }, patience());
+}
+
+void World::putInline(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
+  const uint64_t op = history_.begin(key, scheduler_.now());
+  Command command;
+  command.kind = CommandKind::putInline;
+  command.key = keyName(key);
+  command.extra.assign(8 + scheduler_.pick(1000), '.');
+  command.valueBytes = command.extra.size();
+  std::memcpy(command.extra.data(), &op, 8);
+  if (command.extra.size() >= 16) std::memcpy(command.extra.data() + command.extra.size() - 8, &op, 8);
+  command.flags = flags();
+  if (scheduler_.oneIn(3)) command.lease = keyLease_;
+  scheduler_.log(owner.name(), " client ", client->id, " puts ", command.key, " inline by operation ", op);
+  putInlineAt(owner, client, std::move(command), op, 0);
+}
+
+void World::putInlineAt(SimOwner& at, const std::shared_ptr<Client>& client, Command command, uint64_t op, int hops) {
+  const auto then = [this, &at, client, command, op, hops](const Answer& answer) {
+    scheduler_.log("operation ", op, " ended: ", codeName(answer.code), " ", toString(answer.putId), " ", answer.node);
+    if (answer.code != Code::ok) return;
+    if (answer.node.empty()) return history_.end(op, scheduler_.now());
+    SimOwner* const next = owner(answer.node);
+    SIM_CHECK(next, "a put is sent to node ", answer.node);
+    Command again = command;
+    again.flags |= rpc::kPlacedHere;
+    if (hops < kMostHops && next->place().host == at.place().host) putInlineAt(*next, client, std::move(again), op, hops + 1);
+  };
+  at.command(client, command, then, patience());
+}
+
+// Other keys, so that segments are full most of the time.
+void World::fill(SimOwner& owner, const std::shared_ptr<Client>& client) {
+  const uint64_t op = history_.begin(kKeys, scheduler_.now());
+  Command command;
+  command.kind = CommandKind::putStart;
+  command.key = "filler" + std::to_string(scheduler_.pick(20));
+  command.valueBytes = 20'000 + scheduler_.pick(30'000);
+  putAt(owner, client, std::move(command), op, 0);
+}
+
+void World::remove(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
+  const uint64_t op = history_.begin(key, scheduler_.now());
+  Command command;
+  command.kind = CommandKind::remove;
+  command.key = keyName(key);
+  scheduler_.log(owner.name(), " client ", client->id, " deletes ", command.key, " by operation ", op);
+  owner.command(client, command, [this, op](const Answer& answer) {
+    scheduler_.log("operation ", op, " ended: ", codeName(answer.code));
+    if (answer.code == Code::ok || answer.code == Code::miss) history_.end(op, scheduler_.now());
+  }, patience());
+}
+
+// A key lease that soon ends; some puts are made under it.
+void World::lease(SimOwner& owner, const std::shared_ptr<Client>& client) {
+  Command command;
+  const uint64_t what = scheduler_.pick(8);
+  command.kind = !keyLease_ || what > 2 ? CommandKind::leaseGrant : what == 0 ? CommandKind::leaseRevoke : CommandKind::leaseKeepAlive;
+  command.lease = keyLease_;
+  command.valueBytes = 50 + scheduler_.pick(100);
+  owner.command(client, command, [this](const Answer& answer) {
+    if (answer.code == Code::ok) keyLease_ = answer.lease;
+  }, patience());
+}
+
+// --- reads
+
+void World::see(const Memory& memory, uint64_t offset, uint64_t bytes, int key, Time began, const std::string& how) {
+  ++tally.reads;
+  const std::optional<uint64_t> op = memory.marked(offset, bytes);
+  SIM_CHECK(op, how, " of ", keyName(key), " sees a torn value");
+  SIM_CHECK(*op < history_.size(), how, " of ", keyName(key), " sees what nobody has put");
+  SIM_CHECK(history_.keyOf(*op) == key, how, " of ", keyName(key), " sees a value of another key, operation ", *op);
+  SIM_CHECK(!history_.wasAborted(*op), how, " of ", keyName(key), " sees the aborted operation ", *op);
+  SIM_CHECK(!history_.stale(*op, began), how, " of ", keyName(key), " sees operation ", *op, ", which had been replaced");
+}
+
+// The read without a message: directory_view.h, with the virtual clock.
+void World::probe(const std::shared_ptr<Client>& client, SimOwner& at, int key, Time began, const char* how) {
+  if (at.place().host != client->home->place().host || !at.serving()) return;
+  const std::optional<uint32_t> slot = at.committed(keyName(key));
+  if (!slot) return;
+  const shm::DirectoryWriter& directory = at.directory();
+  const uint64_t offset = directory.offset(*slot), bytes = directory.payloadBytes(*slot);
+  see(*at.memory(), offset, bytes, key, began, std::string(how) + " at " + at.name());
+  if (!scheduler_.oneIn(4)) return;
+  const uint64_t ref = directory.ref(*slot);
+  client->hold(at.memory().get(), ref);
+  hold(client, at.memory(), ref, offset, bytes);
+}
+
+// What a client holds stays as it is until it lets go.
+void World::hold(const std::shared_ptr<Client>& client, const std::shared_ptr<Memory>& memory, uint64_t ref, uint64_t offset,
+                 uint64_t bytes) {
+  const std::optional<uint64_t> op = memory->marked(offset, bytes);
+  const Duration howLong = scheduler_.oneIn(20) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(30));
+  scheduler_.at(howLong, [client, memory, ref, offset, bytes, op] {
+    if (client->dead) return;
+    SIM_CHECK(memory->marked(offset, bytes) == op, "the bytes of a holder of client ", client->id, " at ", offset, " have changed");
+    client->letGo(memory.get(), ref);
+  });
+}
+
+void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
+  Command command;
+  command.kind = CommandKind::get;
+  command.key = keyName(key);
+  command.flags = scheduler_.oneIn(2) ? shm::kHold : 0;
+  const Time began = scheduler_.now();
+  owner.command(client, command, [this, &owner, client, key, began](const Answer& answer) {
+    if (answer.code != Code::ok) return;
+    if (!answer.node.empty()) {
+      SimOwner* const next = this->owner(answer.node);
+      SIM_CHECK(next, "a get is sent to node ", answer.node);
+      return probe(client, *next, key, began, "a get sent on");
+    }
+    see(*owner.memory(), answer.offset, answer.valueBytes, key, began, (answer.fetched ? "a fetch at " : "a get at ") + owner.name());
+    if (answer.hold) hold(client, owner.memory(), answer.slotRef, answer.offset, answer.valueBytes);
+  }, patience());
+}
+
+void World::look(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
+  static constexpr CommandKind kKinds[] = {CommandKind::stat, CommandKind::exists, CommandKind::list, CommandKind::countPrefix};
+  Command command;
+  command.kind = kKinds[scheduler_.pick(4)];
+  command.key = command.kind == CommandKind::list || command.kind == CommandKind::countPrefix ? "key" : keyName(key);
+  command.valueBytes = 3;
+  owner.command(client, command, [](const Answer&) {}, patience());
+}
+
+}  // namespace fluxon::sim

@@ -1,0 +1,423 @@
+#include "world.h"
+
+#include <set>
+
+namespace fluxon::sim {
+namespace {
+
+constexpr uint64_t kSegment = 512 * 1024;
+constexpr Duration kMinute = seconds(60);
+
+}  // namespace
+
+void Tally::count(const master::MasterCounters& m) {
+  published += m.putsPublished, overwritten += m.putsOverwritten, evicted += m.evictions, invalidated += m.invalidations;
+  fenced += m.fenced, noSpace += m.noSpace, fetches += m.fetches, replicas += m.replicasMade, elsewhere += m.placedElsewhere;
+  revived += m.revived;
+}
+void Tally::count(const owner::OwnerCounters& o) {
+  temporary += o.temporary, copies += o.copiesOrdered, fromReserve += o.putsFromReserve, rejoins += o.rejoins;
+}
+void Tally::add(const Tally& other) {
+#define FLUXON_ADD(name) name += other.name;
+  FLUXON_TALLY(FLUXON_ADD)
+#undef FLUXON_ADD
+}
+
+World::World(Options options)
+    : options_(options), scheduler_(options.seed, options.log), began_(scheduler_.now()), master_((draw(), *this), scheduler_, settings_) {
+  for (int i = 0; i < 3; ++i) {
+    SimOwner::Place place{"n" + std::to_string(i), i == 1 ? "h1" : "h0", "", kSegment, true};
+    owners_.push_back(std::make_unique<SimOwner>(*this, scheduler_, place));
+  }
+}
+
+// What this seed is like. Faults of each kind are absent in half of the seeds: their absence hides nothing, and lets others go deep.
+void World::draw() {
+  static constexpr int64_t kLeases[] = {400, 1000, 3000};
+  settings_.lease = milliseconds(kLeases[scheduler_.pick(3)]);
+  settings_.putWait = milliseconds(300 + static_cast<int64_t>(scheduler_.pick(700)));
+  settings_.minimumKeyLease = milliseconds(50);
+  settings_.stopped = milliseconds(100);
+  if (options_.faultless || options_.loseMessage != 0) return;
+  const auto maybe = [&](uint64_t oneIn) { return scheduler_.oneIn(2) ? 0 : oneIn; };
+  faults_.linkFails = scheduler_.oneIn(2) ? UINT64_MAX : 10;
+  faults_.cuts = maybe(40);
+  faults_.partitions = maybe(60);
+  faults_.stops = maybe(60);
+  faults_.ownerKills = maybe(60);
+  faults_.filesLost = maybe(5);
+  faults_.masterKills = maybe(80);
+  faults_.diskFails = maybe(20);
+  faults_.orderly = maybe(100);
+  faults_.drains = maybe(150);
+  faults_.evictions = maybe(100);
+  faults_.clientDeaths = maybe(25);
+  faults_.slow = scheduler_.oneIn(3) ? 4 : 20;
+}
+
+SimOwner* World::owner(const std::string& node) {
+  for (const auto& owner : owners_) {
+    if (owner->place().node == node) return owner.get();
+  }
+  return nullptr;
+}
+
+void World::run() {
+  if (faults_.diskFails != 0) master_.disk().failOneIn(faults_.diskFails);
+  master_.start();
+  for (const auto& owner : owners_) owner->start();
+  advance(scheduler_.now() + milliseconds(50));
+  while (scheduler_.now() - began_ < (options_.brief ? milliseconds(1) : kMinute)) {
+    burst(options_.brief ? milliseconds(150) : scheduler_.between(milliseconds(100), milliseconds(500)));
+    calm(options_.brief ? seconds(2) : scheduler_.between(milliseconds(500), seconds(30)));
+  }
+  rest();
+}
+
+// --- time
+
+void World::advance(Time end) {
+  uint64_t still = 0;
+  for (;;) {
+    Time next = scheduler_.next();
+    const auto consider = [&](const Process& process, Time wake) {
+      if (process.up() && !process.stopped()) next = std::min(next, wake);
+    };
+    consider(master_, master_.nextWake());
+    for (const auto& owner : owners_) consider(*owner, owner->nextWake());
+    if (next > end) break;
+    still = next > scheduler_.now() ? 0 : still + 1;
+    SIM_CHECK(still < 20'000, "time stands still");
+    scheduler_.advance(next);
+    const Time now = scheduler_.now();
+    scheduler_.run();
+    if (master_.up() && !master_.stopped() && master_.nextWake() <= now) master_.tick();
+    for (const auto& owner : owners_) {
+      if (owner->up() && !owner->stopped() && owner->nextWake() <= now) owner->tick();
+    }
+  }
+  scheduler_.advance(end);
+}
+
+void World::burst(Duration length) {
+  busy_ = true;
+  for (; actors_ < 8; ++actors_) scheduler_.at(scheduler_.upTo(milliseconds(4)), [this] { act(); });
+  advance(scheduler_.now() + length);
+  busy_ = false;
+}
+
+// Now and then something happens.
+void World::calm(Duration length) {
+  const Time end = scheduler_.now() + length;
+  while (scheduler_.now() < end) {
+    advance(std::min(end, scheduler_.now() + scheduler_.upTo(milliseconds(400))));
+    ++actors_;
+    act();
+    fault();
+    for (const auto& owner : owners_) owner->check();
+  }
+}
+
+// --- network
+
+Duration World::delay() { return scheduler_.oneIn(faults_.slow) ? scheduler_.upTo(milliseconds(20)) : scheduler_.upTo({400'000}); }
+Duration World::diskTime() { return scheduler_.oneIn(8) ? scheduler_.upTo(milliseconds(100)) : scheduler_.upTo(milliseconds(3)); }
+
+bool World::reachesMaster(const SimOwner& owner) const {
+  const auto parted = parted_.find({"", owner.place().node});
+  return master_.up() && (parted == parted_.end() || parted->second <= scheduler_.now());
+}
+bool World::reaches(const SimOwner& a, const SimOwner& b) const {
+  const auto parted = parted_.find(std::minmax(a.place().node, b.place().node));
+  return parted == parted_.end() || parted->second <= scheduler_.now();
+}
+
+// One more message; true: it is the one that is lost, with its connection.
+bool World::lost() { return ++tally.messages == options_.loseMessage; }
+
+void World::toMaster(const std::shared_ptr<Connection>& connection, std::function<void(SimMaster&)> what) {
+  if (!connection->open) return;
+  if (lost()) return cut(*connection->owner, connection);
+  connection->lastArrival = std::max(connection->lastArrival, scheduler_.now() + delay());
+  scheduler_.at({std::max<int64_t>(1, (connection->lastArrival - scheduler_.now()).ns)}, [this, connection, what = std::move(what)] {
+    if (!master_.up() || connection->masterLife != master_.life()) return;
+    master_.later({1}, [this, connection, what] {
+      if (!connection->open && (connection->drained || (connection->drained = scheduler_.oneIn(3)))) return;
+      what(master_);
+    });
+  });
+}
+
+void World::reply(SimOwner& owner, const std::shared_ptr<Connection>& connection, std::function<void()> what) {
+  if (!connection->open) return;
+  if (lost()) return cut(owner, connection);
+  owner.later(delay(), [&owner, connection, what = std::move(what)] {
+    if (connection->open && owner.connection() == connection) what();
+  });
+}
+
+void World::toOwner(master::Member& member, uint64_t number, const rpc::MasterMessage& message) {
+  for (const auto& owner : owners_) {
+    const std::shared_ptr<Connection>& connection = owner->connection();
+    if (!connection || connection->member.get() != &member || connection->number != number || !connection->open) continue;
+    if (lost()) return cut(*owner, connection);
+    owner->later(delay(), [&owner = *owner, connection, to = member.incarnation(), message] { owner.hear(connection, to, message); });
+  }
+}
+
+// Both ends hear of it, each in its own time.
+void World::cut(SimOwner& owner, const std::shared_ptr<Connection>& connection) {
+  if (!std::exchange(connection->open, false)) return;
+  ++tally.cuts;
+  owner.later(delay(), [&owner, connection] { owner.ended(connection); });
+  if (!master_.up() || connection->masterLife != master_.life()) return;
+  master_.later(delay(), [this, connection] {
+    if (connection->member && connection->masterLife == master_.life()) master_.lost(*connection->member, connection->number);
+  });
+}
+
+void World::whenDurable(uint64_t version, std::function<void()> what) {
+  if (master_.durable(version)) return what();
+  master_.later(scheduler_.upTo(milliseconds(1)), [this, version, what = std::move(what)] { whenDurable(version, what); });
+}
+
+void World::masterEnded() {
+  for (const auto& owner : owners_) {
+    if (owner->connection()) cut(*owner, owner->connection());
+  }
+}
+
+void World::restartLater(SimOwner& owner) {
+  owner.later(scheduler_.oneIn(3) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(50)),
+              [&owner] { owner.start(); });
+}
+
+void World::die(const std::shared_ptr<Client>& client) {
+  scheduler_.log("client ", client->id, " of ", client->home->name(), " dies");
+  client->dead = true;
+  client->held.clear();
+  for (const auto& owner : owners_) owner->clientGone(client);
+}
+
+std::vector<bool> World::heldOf(const Memory& memory, const std::vector<uint64_t>& refs) const {
+  std::set<uint64_t> named;
+  for (const auto& owner : owners_) {
+    for (const auto& client : owner->clients()) {
+      for (const auto& [in, ref] : client->held) {
+        if (in == &memory) named.insert(ref);
+      }
+    }
+  }
+  std::vector<bool> held;
+  for (const uint64_t ref : refs) held.push_back(named.count(ref) != 0);
+  return held;
+}
+
+// --- faults
+
+void World::fault() {
+  const auto happens = [&](uint64_t oneIn) { return oneIn != 0 && scheduler_.oneIn(oneIn); };
+  SimOwner& owner = someOwner();
+  if (happens(faults_.cuts)) owner.lose();
+  if (happens(faults_.partitions)) {
+    ++tally.partitions;
+    const Duration length = scheduler_.oneIn(2) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(200));
+    SimOwner& other = someOwner();
+    const bool fromMaster = &other == &owner;
+    parted_[fromMaster ? std::pair<std::string, std::string>("", owner.place().node)
+                       : std::pair<std::string, std::string>(std::minmax(owner.place().node, other.place().node))] =
+        scheduler_.now() + length;
+    scheduler_.log(owner.name(), " is cut off from ", fromMaster ? "the master" : other.name(), " for ", length.ms(), " ms");
+    if (fromMaster) owner.lose();
+  }
+  if (happens(faults_.stops)) {
+    ++tally.stops;
+    const Duration length = scheduler_.oneIn(2) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(300));
+    if (scheduler_.oneIn(4)) {
+      if (master_.up()) master_.stop(length);
+    } else if (owner.up()) {
+      owner.stop(length);
+    }
+  }
+  if (happens(faults_.ownerKills) && owner.up()) {
+    ++tally.ownerKills;
+    const bool lost = happens(faults_.filesLost);
+    tally.filesLost += lost;
+    owner.kill(lost ? SimOwner::Files::lost : SimOwner::Files::kept);
+    restartLater(owner);
+  }
+  if (happens(faults_.masterKills) && master_.up()) {
+    ++tally.masterKills;
+    const bool crash = scheduler_.oneIn(3);
+    tally.crashes += crash;
+    master_.kill(crash ? SimMaster::Machine::crashes : SimMaster::Machine::stays);
+    const Duration away = scheduler_.oneIn(4) ? settings_.lease * 2 : milliseconds(50);
+    master_.later(scheduler_.upTo(away), [this] { master_.start(); });
+  }
+  if (happens(faults_.orderly) && owner.up()) {
+    ++tally.orderlyStops;
+    owner.stopInOrder(false);
+  }
+  if (happens(faults_.drains) && master_.up()) {
+    scheduler_.log(owner.name(), " is to be drained");
+    (void)master_.core().drain(owner.place().node, scheduler_.now());
+  }
+  if (happens(faults_.evictions) && master_.up()) (void)master_.core().evictTo(owner.place().node, scheduler_.pick(100), scheduler_.now());
+  if (happens(faults_.clientDeaths) && owner.memory() && !owner.clients().empty()) {
+    ++tally.clientsDead;
+    die(std::shared_ptr<Client>(owner.clients()[scheduler_.pick(owner.clients().size())]));
+    owner.attach();
+  }
+}
+
+// --- rest
+
+// Faults end, what was begun ends, and nothing is left.
+void World::rest() {
+  scheduler_.log("no faults any more");
+  busy_ = false;
+  faults_ = Faults{};
+  master_.disk().failOneIn(0);
+  parted_.clear();
+  const auto settle = [&] {
+    if (!master_.up()) return;
+    for (const auto& [node, member] : master_.core().members()) member->draining = false;
+  };
+  settle();
+  advance(scheduler_.now() + settings_.lease * 6 + seconds(5));
+  settle();
+  advance(scheduler_.now() + seconds(2));
+  for (const auto& owner : owners_) SIM_CHECK(owner->joined(), owner->name(), " has not joined");
+  live();
+  for (const auto& owner : owners_) {
+    for (const auto& client : std::vector(owner->clients())) die(client);
+  }
+  advance(scheduler_.now() + seconds(15));  // the reserve goes back after 10 s without puts
+  for (const auto& [node, member] : master_.core().members()) {
+    for (const auto& [operation, put] : member->puts)
+      found("put #", operation.value, " of ", put.key->key, " by ", node, " is left at the master");
+  }
+  for (const auto& owner : owners_) {
+    owner->check();
+    agree(*owner);
+    tally.count(owner->core().counters());
+  }
+  tally.count(master_.core().counters());
+  tally.diskFaults += master_.disk().counters().failed + master_.disk().counters().shortened;
+  tally.tornSectors += master_.disk().counters().torn;
+}
+
+// A put, a get by each owner and a delete of a key succeed, and are seen.
+void World::live() {
+  const auto step = [&](SimOwner& owner, owner::Command command, const char* what) {
+    std::optional<owner::Answer> answer;
+    const auto client = owner.attach();
+    const auto then = [&](const owner::Answer& given) { answer = given; };
+    owner.command(client, std::move(command), then, seconds(5));
+    for (const Time end = scheduler_.now() + seconds(5); !answer && scheduler_.now() < end;)
+      advance(scheduler_.now() + milliseconds(1));
+    // Giving up is part of the workload, not of this check: it asks once more.
+    SIM_CHECK(answer, what, " at ", owner.name(), " has no answer in time");
+    return *answer;
+  };
+  for (const auto& owner : owners_) {
+    owner::Command put;
+    put.kind = shm::CommandKind::putInline;
+    put.key = "live-" + owner->name();
+    put.extra.assign(100, 'x');
+    owner::Answer answer = step(*owner, put, "a put");
+    SIM_CHECK(answer.code == Code::ok, "a put at ", owner->name(), ": ", codeName(answer.code), " ", answer.payload);
+    const PutId putId = answer.putId;
+    for (const auto& reader : owners_) {
+      owner::Command get;
+      get.kind = shm::CommandKind::get;
+      get.key = put.key;
+      get.flags = shm::kHold;
+      answer = step(*reader, get, "a get");
+      SIM_CHECK(answer.code == Code::ok && (!answer.node.empty() || answer.putId == putId), "a get at ", reader->name(), " of what ",
+                owner->name(), " has: ", codeName(answer.code), " ", answer.payload);
+    }
+    owner::Command remove;
+    remove.kind = shm::CommandKind::remove;
+    remove.key = put.key;
+    answer = step(*owners_[scheduler_.pick(owners_.size())], remove, "a delete");
+    SIM_CHECK(answer.code == Code::ok, "a delete: ", codeName(answer.code), " ", answer.payload);
+  }
+}
+
+void World::agree(SimOwner& owner) {
+  const std::string& name = owner.name();
+  const std::shared_ptr<master::Member>& member = owner.connection()->member;
+  const owner::OwnerCore& core = owner.core();
+  SIM_CHECK(member->state == master::MemberState::joined, name, " is no member");
+  SIM_CHECK(core.grants() == 0, name, " has ", core.grants(), " grants left");
+  SIM_CHECK(core.retired() == 0, name, " has ", core.retired(), " retired slots left");
+  SIM_CHECK(core.flights() == 0, name, " has ", core.flights(), " flights left");
+  SIM_CHECK(core.exports() == 0, name, " has ", core.exports(), " exports left");
+  SIM_CHECK(core.requestsPending() <= 1, name, " has ", core.requestsPending(), " requests left");  // a heartbeat
+  SIM_CHECK(core.counters().refused == 0, name, ": the master has refused ", core.counters().refused, " reports");
+  SIM_CHECK(member->transfers.empty(), name, " has transfers left");
+  SIM_CHECK(member->waiting.empty(), name, " has waiting requests left");
+  SIM_CHECK(member->orders.empty(), name, " has orders left");
+  SIM_CHECK(member->invalidations.empty(), name, " has invalidations left");
+  std::map<uint64_t, std::pair<std::string, uint64_t>> here, there;
+  uint64_t bytes = 0;
+  const shm::DirectoryWriter& directory = owner.directory();
+  for (uint32_t slot = 0; slot < directory.slotCount(); ++slot) {
+    if (directory.state(slot) == shm::SlotState::free) continue;
+    SIM_CHECK(directory.state(slot) == shm::SlotState::committed, name, " has a slot in state ", static_cast<int>(directory.state(slot)));
+    here[directory.offset(slot)] = {std::string(directory.key(slot)), directory.putId(slot).value};
+    bytes += extentBytes(directory.payloadBytes(slot));
+  }
+  for (const auto& [offset, record] : member->space.records()) {
+    if (record.key) there[offset] = {std::string(record.key->key), record.key->putId.value};
+  }
+  SIM_CHECK(here == there, name, " has ", here.size(), " values, the master knows ", there.size(), ", and they differ");
+  const master::MemberSpace& space = member->space;
+  SIM_CHECK(space.capacity() - space.freeBytes() == bytes + core.reserveBytes(), name, ": ", space.capacity() - space.freeBytes(),
+            " bytes are in use at the master, ", bytes, " and ", core.reserveBytes(), " in reserve at the owner");
+  SIM_CHECK(space.bytes(master::Use::reserved) == core.reserveBytes(), name, ": the reserves differ");
+  for (const master::Use use : {master::Use::unrouted, master::Use::inFlight, master::Use::reclaiming})
+    SIM_CHECK(space.bytes(use) == 0, name, ": ", space.bytes(use), " bytes are left in use ", static_cast<int>(use));
+}
+
+// --- log
+
+void World::show(const std::string& who, const rpc::Request& request) {
+  if (!scheduler_.logging()) return;
+  static constexpr const char* kKinds[] = {"heartbeat", "putStart", "putDone", "putReserved", "putAbort", "reserve", "release", "dropped",
+                                           "getStart", "stat", "remove", "countPrefix", "list", "leaseGrant", "leaseKeepAlive",
+                                           "leaseRevoke", "invalidateDone", "reclaimDone", "inventory", "spread", "getDone"};
+  if (request.kind == rpc::RequestKind::heartbeat) return;
+  std::ostringstream text;
+  text << who << " ► master  #" << request.id.value << " " << kKinds[static_cast<size_t>(request.kind)];
+  if (!request.key.empty()) text << " " << request.key;
+  if (request.put) text << " put #" << request.put.value;
+  if (request.command) text << " order " << request.command.value;
+  if (request.code != Code::ok) text << " " << codeName(request.code);
+  for (const rpc::Version& item : request.items) text << " [" << item.key << " " << toString(item.putId) << " at " << item.offset << "]";
+  for (const uint64_t offset : request.offsets) text << " at " << offset;
+  scheduler_.log(text.str());
+}
+
+void World::show(const std::string& who, const rpc::MasterMessage& message) {
+  if (!scheduler_.logging()) return;
+  std::ostringstream text;
+  text << "master ► " << who;
+  if (message.kind == rpc::CommandKind::reply) {
+    const rpc::Reply& reply = message.reply;
+    if (reply.code == Code::ok && !reply.putId && reply.offsets.empty()) return;
+    text << "  #" << reply.id.value << " " << codeName(reply.code);
+    if (reply.putId) text << " " << toString(reply.putId) << (reply.published ? " published" : "");
+    if (!reply.peer.node.empty()) text << " " << (reply.fetch ? "from " : "see ") << reply.peer.node;
+    for (const uint64_t offset : reply.offsets) text << " at " << offset;
+  } else {
+    static constexpr const char* kKinds[] = {"reply", "invalidate", "reclaim", "replicate", "leave"};
+    text << "  order " << message.command.value << " " << kKinds[static_cast<size_t>(message.kind)];
+    for (const rpc::Version& item : message.items) text << " [" << item.key << " " << toString(item.putId) << " at " << item.offset << "]";
+  }
+  scheduler_.log(text.str());
+}
+
+}  // namespace fluxon::sim

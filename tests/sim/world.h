@@ -1,0 +1,147 @@
+// One cluster in one process: a master, owners on two hosts and their clients, under a seeded scheduler that delays, reorders, repeats
+// and drops messages, partitions the network, stops, kills and restarts processes, and lets disks fail.
+//
+// A run is a minute of virtual time: bursts, in which operations come every half a millisecond, and calm stretches, in which leases
+// run out and timers fire. Each seed draws which kinds of faults it has. After the minute faults stop, and everything must come to
+// rest.
+//
+// Checked all the time
+//   - a read never sees a value that had been replaced or deleted before it began, nor one that was never put, nor a torn one;
+//   - the bytes under a holder never change;
+//   - no two slots of an owner share a byte;
+//   - the term on disk only grows, and the state file is never damaged.
+// Checked at rest
+//   - every owner has joined, and puts, gets and deletes succeed everywhere before their deadlines;
+//   - no put, flight, export, transfer, order, waiting request, retired slot or call is left;
+//   - master and owners name the same values at the same places, and every byte of each segment is accounted for.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "history.h"
+#include "sim_master.h"
+#include "sim_owner.h"
+
+namespace fluxon::sim {
+
+constexpr Duration kDeadline = milliseconds(200);  // of a client's call
+
+// What happened in a run, summed over runs.
+struct Tally {
+  uint64_t operations = 0, reads = 0, calls = 0, givenUp = 0, messages = 0, cuts = 0, partitions = 0, stops = 0, ownerKills = 0,
+           filesLost = 0, masterKills = 0, crashes = 0, diskFaults = 0, tornSectors = 0, orderlyStops = 0, left = 0, clientsDead = 0;
+  uint64_t published = 0, overwritten = 0, evicted = 0, invalidated = 0, fenced = 0, noSpace = 0, fetches = 0, replicas = 0, elsewhere = 0,
+           revived = 0, temporary = 0, copies = 0, fromReserve = 0, rejoins = 0;
+  void count(const master::MasterCounters&);
+  void count(const owner::OwnerCounters&);
+  void add(const Tally&);
+};
+// Each counter with its name.
+#define FLUXON_TALLY(X)                                                                                                              \
+  X(operations) X(reads) X(calls) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(ownerKills) X(filesLost) X(masterKills)    \
+  X(crashes) X(diskFaults) X(tornSectors) X(orderlyStops) X(left) X(clientsDead) X(published) X(overwritten) X(evicted)              \
+  X(invalidated) X(fenced) X(noSpace) X(fetches) X(replicas) X(elsewhere) X(revived) X(temporary) X(copies) X(fromReserve) X(rejoins)
+
+class World {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    bool log = false;
+    // No faults but one: the connection breaks at this message, which is lost. 0: faults by the seed.
+    uint64_t loseMessage = 0;
+    bool faultless = false;
+    bool brief = false;  // a few seconds instead of a minute
+  };
+  explicit World(Options);
+
+  // Throws Finding.
+  void run();
+
+  Tally tally;
+  const std::vector<std::string>& log() const { return scheduler_.lines(); }
+  // Of when everything happened: equal for equal runs.
+  uint64_t digest() const { return scheduler_.digest(); }
+  Duration simulated() const { return scheduler_.now() - began_; }
+
+  // --- for processes
+  SimMaster& master() { return master_; }
+  SimOwner* owner(const std::string& node);
+  Duration lease() const { return settings_.lease; }
+  uint64_t newClient() { return ++clients_; }
+  void die(const std::shared_ptr<Client>&);
+  Incarnation newLife() { return Incarnation(++lives_); }
+  Duration delay();
+  Duration diskTime();
+  uint64_t linkFailsOneIn() const { return faults_.linkFails; }
+  bool reachesMaster(const SimOwner&) const;
+  bool reaches(const SimOwner&, const SimOwner&) const;
+  bool deliverable(const std::shared_ptr<Connection>& c) const { return c->open && c->masterLife == master_.life() && master_.up(); }
+  void toMaster(const std::shared_ptr<Connection>&, std::function<void(SimMaster&)>);
+  void reply(SimOwner&, const std::shared_ptr<Connection>&, std::function<void()>);
+  void toOwner(master::Member&, uint64_t connection, const rpc::MasterMessage&);
+  void cut(SimOwner&, const std::shared_ptr<Connection>&);
+  void whenDurable(uint64_t version, std::function<void()>);
+  void masterEnded();
+  void restartLater(SimOwner&);
+  std::vector<bool> heldOf(const Memory&, const std::vector<uint64_t>& refs) const;
+  void show(const std::string& who, const rpc::Request&);
+  void show(const std::string& who, const rpc::MasterMessage&);
+
+ private:
+  // One in so many; 0: never.
+  struct Faults {
+    uint64_t linkFails = UINT64_MAX;
+    uint64_t cuts = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0, drains = 0,
+             evictions = 0, clientDeaths = 0, slow = 20;
+  };
+  void draw();
+  void advance(Time);
+  void burst(Duration);
+  void calm(Duration);
+  void fault();
+  void rest();
+  void live();
+  void agree(SimOwner&);
+  bool lost();
+
+  // workload.cpp
+  SimOwner& someOwner();
+  void act();
+  void put(SimOwner&, const std::shared_ptr<Client>&, int key);
+  void putAt(SimOwner&, const std::shared_ptr<Client>&, owner::Command, uint64_t op, int hops);
+  void putInline(SimOwner&, const std::shared_ptr<Client>&, int key);
+  void putInlineAt(SimOwner&, const std::shared_ptr<Client>&, owner::Command, uint64_t op, int hops);
+  void write(SimOwner&, const std::shared_ptr<Client>&, const owner::Answer& grant, uint64_t bytes, uint64_t op);
+  void finish(SimOwner&, const std::shared_ptr<Client>&, const owner::Answer& grant, uint64_t op, shm::CommandKind);
+  void fill(SimOwner&, const std::shared_ptr<Client>&);
+  void remove(SimOwner&, const std::shared_ptr<Client>&, int key);
+  void get(SimOwner&, const std::shared_ptr<Client>&, int key);
+  void probe(const std::shared_ptr<Client>&, SimOwner& at, int key, Time began, const char* how);
+  void look(SimOwner&, const std::shared_ptr<Client>&, int key);
+  void lease(SimOwner&, const std::shared_ptr<Client>&);
+  void hold(const std::shared_ptr<Client>&, const std::shared_ptr<Memory>&, uint64_t ref, uint64_t offset, uint64_t bytes);
+  void see(const Memory&, uint64_t offset, uint64_t bytes, int key, Time began, const std::string& how);
+  uint32_t flags();
+  Duration patience();
+  uint64_t valueBytes();
+
+  Options options_;
+  Scheduler scheduler_;
+  Time began_;
+  master::Settings settings_;
+  Faults faults_;
+  bool busy_ = true;
+  SimMaster master_;
+  std::vector<std::unique_ptr<SimOwner>> owners_;
+  std::map<std::pair<std::string, std::string>, Time> parted_;  // of nodes, "" is the master: until when
+  uint64_t lives_ = 100, clients_ = 0;
+  History history_;
+  KeyLeaseId keyLease_;
+  size_t actors_ = 0;
+};
+
+}  // namespace fluxon::sim

@@ -1,0 +1,100 @@
+#include "enrolment.h"
+
+
+#include "base/mark.h"
+#include <cstdlib>
+#include <utility>
+
+namespace fluxon::owner {
+
+Enrolment::Enrolment(OwnerCore& core, shm::DirectoryHeader& header, std::string cluster, rpc::Registration place)
+    : core_(core), header_(header), cluster_(std::move(cluster)), registration_(std::move(place)) {}
+
+Error Enrolment::met(const rpc::Hello& hello, Time now) {
+  if (hello.cluster != cluster_) return {Code::badConfig, "the master serves cluster '" + hello.cluster + "', not '" + cluster_ + "'"};
+  // Terms count within one cluster id: a cluster whose state was made anew begins again.
+  const uint64_t cluster = std::strtoull(hello.clusterId.c_str(), nullptr, 16);
+  const uint64_t before = header_.clusterId.load(std::memory_order_relaxed);
+  const uint64_t highest = before == cluster ? header_.highestTerm.load(std::memory_order_relaxed) : 0;
+  const bool known = hello.term.value == highest && hello.master.value == header_.highestMaster.load(std::memory_order_relaxed);
+  if (hello.term.value < highest || (hello.term.value == highest && !known)) {
+    return {Code::unavailable, "the master of term " + std::to_string(hello.term.value) + " has been replaced by one of term " +
+                                   std::to_string(highest)};
+  }
+  header_.highestTerm.store(hello.term.value, std::memory_order_relaxed);
+  header_.highestMaster.store(hello.master.value, std::memory_order_relaxed);
+  met_ = hello.term;
+  metMaster_ = hello.master;
+  anew_ = before != cluster || met_ != term_ || metMaster_ != master_ || core_.fenced();
+  if (anew_ && ((before != 0 && before != cluster) || core_.contentRefused())) {
+    FLUXON_MARK("owner: values that were refused as a whole are dropped");
+    core_.drop(now);
+  } else if (anew_) {
+    core_.keep(now);
+  }
+  header_.clusterId.store(cluster, std::memory_order_relaxed);
+  return {};
+}
+
+const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {
+  if (anew_) {
+    registration_.incarnation = fresh;
+    registration_.occupied = core_.occupied();
+    registration_.adopts = core_.content();
+  }
+  sent_ = now;
+  return registration_;
+}
+
+Result<Enrolment::Answered> Enrolment::answered(const rpc::Registered& answer, Time now) {
+  if (answer.code == Code::fenced) {
+    FLUXON_MARK("owner: the registration of a fenced life is refused");
+    term_ = Term();  // next time anew
+  }
+  if (answer.code != Code::ok) return Error{answer.code, answer.detail};
+  if (anew_ && registration_.adopts && !answer.inventory) {
+    FLUXON_MARK("owner: the master does not know its values");
+    core_.drop(now);
+    early_.clear();
+    return Answered::again;
+  }
+  term_ = met_;
+  master_ = metMaster_;
+  joined_ = true;
+  const Duration lease = milliseconds(static_cast<int64_t>(answer.leaseMs));
+  if (anew_) {
+    const auto inventory = answer.inventory ? OwnerCore::Inventory::wanted : OwnerCore::Inventory::none;
+    core_.registered(registration_.incarnation, lease, sent_, inventory, now);
+  } else {
+    FLUXON_MARK("owner: registers again in the same life");
+    core_.reconnected(lease, sent_);
+  }
+  for (const rpc::MasterMessage& message : std::exchange(early_, {})) core_.message(message, now);
+  return Answered::joined;
+}
+
+void Enrolment::heard(Incarnation life, rpc::MasterMessage message, Time now) {
+  if (life != registration_.incarnation) {
+    FLUXON_MARK("owner: an order for a life that never was");
+    return;
+  }
+  if (!joined_) {
+    FLUXON_MARK("owner: an order comes before the answer to its registration");
+    return early_.push_back(std::move(message));
+  }
+  core_.message(message, now);
+}
+
+void Enrolment::lost() {
+  joined_ = false;
+  early_.clear();
+}
+
+bool Enrolment::fenced() {
+  if (!joined_ || !core_.fenced()) return false;
+  joined_ = false;
+  term_ = Term();
+  return true;
+}
+
+}  // namespace fluxon::owner
