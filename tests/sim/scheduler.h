@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <random>
 #include <sstream>
@@ -106,7 +107,7 @@ class Process {
   void stop(Duration howLong) {
     stoppedUntil_ = std::max(stoppedUntil_, scheduler_.now() + howLong);
     scheduler_.log(name_, " is stopped for ", howLong.ms(), " ms");
-    later(howLong, [] {});
+    scheduler_.at(howLong, [this, life = life_] { goOn(life); });
   }
 
  protected:
@@ -115,6 +116,7 @@ class Process {
     up_ = false;
     ++life_;
     stoppedUntil_ = Time{0};
+    heldUp_.clear();
   }
   // After anything that it has handled.
   virtual void settle() = 0;
@@ -124,15 +126,24 @@ class Process {
  private:
   void handle(uint64_t life, const std::function<void()>& what) {
     if (life != life_) return;
-    if (stopped()) return scheduler_.at(stoppedUntil_ - scheduler_.now(), [this, life, what] { handle(life, what); });
+    if (stopped() || !heldUp_.empty()) return heldUp_.push_back(what);
     what();
     if (life == life_) settle();
+  }
+  void goOn(uint64_t life) {
+    while (life == life_ && !stopped() && !heldUp_.empty()) {
+      const std::function<void()> what = std::move(heldUp_.front());
+      heldUp_.pop_front();
+      what();
+      if (life == life_) settle();
+    }
   }
 
   std::string name_;
   bool up_ = false;
   uint64_t life_ = 0;
   Time stoppedUntil_{0};
+  std::deque<std::function<void()>> heldUp_;
 };
 
 }  // namespace fluxon::sim

@@ -409,8 +409,11 @@ void World::show(const std::string& who, const rpc::MasterMessage& message) {
     const rpc::Reply& reply = message.reply;
     if (reply.code == Code::ok && !reply.putId && reply.offsets.empty()) return;
     text << "  #" << reply.id.value << " " << codeName(reply.code);
+    if (!reply.detail.empty()) text << " (" << reply.detail << ")";
     if (reply.putId) text << " " << toString(reply.putId) << (reply.published ? " published" : "");
     if (!reply.peer.node.empty()) text << " " << (reply.fetch ? "from " : "see ") << reply.peer.node;
+    if (reply.code == Code::ok && (reply.fetch || reply.peer.node.empty()) && reply.offsets.empty() && !reply.published)
+      text << " at " << reply.offset;
     for (const uint64_t offset : reply.offsets) text << " at " << offset;
   } else {
     static constexpr const char* kKinds[] = {"reply", "invalidate", "reclaim", "replicate", "leave"};

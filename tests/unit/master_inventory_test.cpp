@@ -210,6 +210,34 @@ TEST_CASE("disk: the window ends without an owner only when its record is gone")
   CHECK(w.core.durable().members.at("b").value == 0);
 }
 
+TEST_CASE("disk: routes are forgotten when the next term would not take their values any more") {
+  for (const bool gone : {false, true}) {
+    CAPTURE(gone);
+    World w;
+    Owner a = w.join(w.registration("a", 5)), b = w.join("b");
+    a.put("k");
+    w.diskWorks = false;
+    if (gone) {
+      w.core.leave(*a.member, MasterCore::Content::gone, w.now);
+    } else {
+      // The next life adopts the values, and ends before it has said which.
+      w.core.leave(*a.member, MasterCore::Content::kept, w.now);
+      Owner again = report(w, with(w, "a", 6, 5));
+      w.pass(seconds(11), {&b});
+      CHECK(again.member->state == MemberState::fenced);
+    }
+    w.work();
+    const OperationId remove = b.remove("k");
+    CHECK_FALSE(b.answered(remove));
+    w.persisted();
+    w.work();
+    CHECK(b.answer(remove).code == Code::ok);
+    CHECK(w.core.keys() == 0);
+    const auto& record = w.core.durable().members;
+    CHECK((gone ? record.count("a") == 0 : record.at("a").value == 0));
+  }
+}
+
 TEST_CASE("disk: an owner whose values are not wanted keeps no record until it has dropped them") {
   World w;
   Owner a = w.join(w.registration("a", 5));

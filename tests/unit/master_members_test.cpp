@@ -102,12 +102,14 @@ TEST_CASE("master members: requests of a fenced owner that waited behind a chang
   CHECK(w.core.inFlightPuts() == 0);
 }
 
-TEST_CASE("master members: an owner that leaves takes its routes with it at once and stays out") {
+TEST_CASE("master members: an owner that leaves takes its routes with it and stays out") {
   World w;
   Owner a = w.join(w.registration("a", 5)), b = w.join("b");
   a.put("k");
   const OperationId done = b.done(b.start("k"));
   w.core.leave(*a.member, MasterCore::Content::gone, w.now);
+  CHECK_FALSE(b.answered(done));
+  w.persisted();
   CHECK(b.answer(done).published);
   CHECK(a.member->state == MemberState::left);
   CHECK(w.durableMembers() == std::set<std::string>{"b"});

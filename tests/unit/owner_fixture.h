@@ -229,6 +229,7 @@ struct Node {
   }
   std::optional<uint32_t> committed(const std::string& key) const { return directory.committed(key, keyHash(key)); }
   uint64_t slots(shm::SlotState state) const { return directory.count(state); }
+  shm::DirectoryHeader& header() const { return *reinterpret_cast<shm::DirectoryHeader*>(directoryPages.data()); }
   bool allFree() const { return slots(shm::SlotState::free) == directory.slotCount(); }
 
   shm::DirectoryWriter::Shape shape;

@@ -142,9 +142,9 @@ void MasterCore::remove(Member& member, const rpc::Request& request, Time now) {
 void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Member* except, Time now) {
   const auto mustHear = [&](Member& member) {
     if (&member == except || member.lives()) return &member != except;
-    if (member.state == MemberState::fenced) fenceOnDisk(member);
-    if (member.state == MemberState::fenced && !member.fenceDurable) FLUXON_MARK("master: a change waits for a fence to be durable");
-    return member.state == MemberState::fenced && !member.fenceDurable;
+    fenceOnDisk(member);
+    if (!member.fenceDurable) FLUXON_MARK("master: a change waits for a fence to be durable");
+    return !member.fenceDurable;
   };
   for (const Replica& replica : entry.replicas) {
     if (mustHear(*replica.member)) change->waiting.insert(replica.member);

@@ -6,7 +6,8 @@
 //         reporting, joined ──(left for good)──► left
 //   reporting  takes part in invalidations; nothing else is asked of it, it serves nothing
 //   fenced     it serves nothing. Its replicas stay dormant for its next life, until `forgetAt`; the durable record names it until a
-//              change must go on without it, which waits for that alone
+//              change must go on without it, or its replicas are forgotten: either waits until the record has changed on disk
+//   left       it serves nothing and has no next life; its replicas are forgotten, when that is on disk
 // A connection may come and go while a member lives; orders and answers wait for it.
 // One thread.
 #pragma once
@@ -74,6 +75,7 @@ class Member : public std::enable_shared_from_this<Member> {
   MemberState state = MemberState::reporting;
   bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
   bool fenceAsked = false, fenceDurable = false;  // that its values are none any more; not before something relies on it
+  bool forgotten = false;                         // its replicas leave the routes as soon as that is durable
   Time forgetAt = Time::never();
   std::shared_ptr<Member> before;  // reporting: the life whose replicas its inventory may revive
   bool inWindow = false;           // reporting: its inventory is that of an earlier term

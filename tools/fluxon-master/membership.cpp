@@ -190,11 +190,9 @@ void MasterCore::remove(const std::string& node) {
   outbox_.persist();
 }
 
-// The next term takes nothing of that life any more. For changes that go on without it.
+// The next term takes nothing of that life any more. For changes that go on without it, and before its routes are forgotten.
 void MasterCore::fenceOnDisk(Member& member) {
-  if (member.fenceAsked) return;
-  FLUXON_MARK("master: a change goes on without a fenced member");
-  member.fenceAsked = true;
+  if (std::exchange(member.fenceAsked, true)) return;
   if (recorded(member.node()) == member.incarnation()) record(member.node(), Incarnation());
   if (durable_.version <= persisted_) {
     member.fenceDurable = true;
@@ -215,11 +213,12 @@ void MasterCore::persisted(uint64_t version, Time now) {
     }
     each.member->fenceDurable = true;
     settleChanges(*each.member, now);
+    if (each.member->forgotten) forgets_.push_back(each.member);
   }
   if (closing_ != 0 && closing_ <= version) endWindow(now);
 }
 
-// Nothing is asked of the member any more. Changes wait for a fenced one until its fence is durable, and for one that left no more.
+// Nothing is asked of the member any more. Changes wait for it until its fence is durable.
 void MasterCore::end(Member& member, MemberState to, Time now) {
   ssds_ -= member.state == MemberState::joined && member.registration().ssd;
   member.state = to;
@@ -268,7 +267,8 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
     }
     if (change.origin == &member) FLUXON_MARK("master: who asked for a change ends");
     if (change.origin == &member) change.origin = nullptr;
-    if (to == MemberState::fenced && change.waiting.count(&member)) fenceOnDisk(member);
+    if (change.waiting.count(&member)) FLUXON_MARK("master: a change goes on without a fenced member");
+    if (change.waiting.count(&member)) fenceOnDisk(member);
     if (change.home != &member) continue;
     // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
     // is done.
@@ -285,7 +285,7 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
         invalidate(*replica.member, {std::string(entry->key), change.below});
     }
   }
-  if (to == MemberState::left || member.fenceDurable) settleChanges(member, now);
+  if (member.fenceDurable) settleChanges(member, now);
 }
 
 // By name: ending one change may end others, and begin new ones.
@@ -305,12 +305,15 @@ void MasterCore::settleChanges(Member& member, Time now) {
   }
 }
 
-// Its replicas are no replicas any more: readers ignore them already, here they leave the routes.
+// Its replicas are no replicas any more: readers ignore them already, and they leave the routes when it is on disk that the next term
+// takes none of them. A put or delete that finds no route goes on at once.
 void MasterCore::forget(std::shared_ptr<Member> member) {
   FLUXON_CHECK(!member->lives(), "forgetting a member that lives");
   member->forgetAt = Time::never();
-  if (recorded(member->node()) == member->incarnation()) record(member->node(), Incarnation());
-  forgets_.push_back(std::move(member));
+  if (std::exchange(member->forgotten, true)) return;
+  fenceOnDisk(*member);
+  if (member->fenceDurable) return forgets_.push_back(std::move(member));
+  FLUXON_MARK("master: routes are not forgotten before that is durable");
 }
 
 void MasterCore::forgetSlice() {

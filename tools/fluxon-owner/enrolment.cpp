@@ -38,6 +38,7 @@ Error Enrolment::met(const rpc::Hello& hello, Time now) {
 
 const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {
   if (anew_) {
+    early_.clear();  // for another life
     registration_.incarnation = fresh;
     registration_.occupied = core_.occupied();
     registration_.adopts = core_.content();
@@ -55,7 +56,6 @@ Result<Enrolment::Answered> Enrolment::answered(const rpc::Registered& answer, T
   if (anew_ && registration_.adopts && !answer.inventory) {
     FLUXON_MARK("owner: the master does not know its values");
     core_.drop(now);
-    early_.clear();
     return Answered::again;
   }
   term_ = met_;

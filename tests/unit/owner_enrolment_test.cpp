@@ -1,0 +1,105 @@
+// Enrolment: which master is talked to, which life registers, and who hears what the master says.
+#include "enrolment.h"
+#include "owner_fixture.h"
+
+namespace fluxon::owner {
+namespace {
+
+// A node that has not joined, and its master.
+struct World {
+  World() {
+    rpc::Registration place;
+    place.node = "n";
+    enrolment = std::make_unique<Enrolment>(n.core, n.header(), "c", place);
+  }
+  Error met(uint64_t term, uint64_t master) { return enrolment->met({"c1", "c", Term(term), Incarnation(master)}, n.now); }
+  Incarnation begin(uint64_t fresh) {
+    n.scanAll();
+    REQUIRE(enrolment->ready());
+    return enrolment->begin(Incarnation(fresh), n.now).incarnation;
+  }
+  rpc::Registered answer(Code code, bool inventory) const {
+    rpc::Registered answer;
+    answer.code = code;
+    answer.leaseMs = 10'000;
+    answer.inventory = inventory;
+    return answer;
+  }
+  Enrolment::Answered answered(bool inventory = false) {
+    const Result<Enrolment::Answered> result = enrolment->answered(answer(Code::ok, inventory), n.now);
+    REQUIRE(result.ok());
+    return result.value();
+  }
+  void heard(uint64_t life) {
+    rpc::MasterMessage message;
+    message.kind = rpc::CommandKind::invalidate;
+    message.command = OperationId(++orders);
+    message.items = {{"k", PutId(9), 0}};
+    enrolment->heard(Incarnation(life), message, n.now);
+  }
+  size_t carriedOut() const { return n.sent(rpc::RequestKind::invalidateDone); }
+
+  Node n{64, false};
+  std::unique_ptr<Enrolment> enrolment;
+  uint64_t orders = 0;
+};
+
+TEST_CASE("owner enrolment: orders that overtake the answer to their registration are carried out after it") {
+  World w;
+  REQUIRE(w.met(1, 50).ok());
+  CHECK(w.begin(7).value == 7);
+  w.heard(7);
+  CHECK(w.carriedOut() == 0);
+  CHECK(w.answered() == Enrolment::Answered::joined);
+  CHECK(w.carriedOut() == 1);
+  w.heard(7);
+  CHECK(w.carriedOut() == 2);
+}
+
+TEST_CASE("owner enrolment: what the master says to a life that it has refused is not heard by the next one") {
+  World w;
+  REQUIRE(w.met(1, 50).ok());
+  w.begin(7);
+  CHECK(w.answered() == Enrolment::Answered::joined);
+  w.n.put("k", 1, 8192);
+  w.enrolment->lost();
+  REQUIRE(w.met(2, 51).ok());
+  w.begin(8);
+  CHECK(w.enrolment->registration().adopts.value == 7);
+  w.heard(8);
+  CHECK(w.answered() == Enrolment::Answered::again);
+  CHECK(w.n.slots(shm::SlotState::committed) == 0);
+  w.heard(8);  // before the next life registers
+  w.n.host.sent.clear();
+  CHECK(w.begin(9).value == 9);
+  w.heard(8);  // and after
+  CHECK(w.answered() == Enrolment::Answered::joined);
+  CHECK(w.carriedOut() == 0);
+}
+
+TEST_CASE("owner enrolment: a lost connection keeps the life, a fence ends it") {
+  World w;
+  REQUIRE(w.met(1, 50).ok());
+  w.begin(7);
+  w.answered();
+  w.enrolment->lost();
+  CHECK_FALSE(w.enrolment->joined());
+  REQUIRE(w.met(1, 50).ok());
+  CHECK(w.begin(8).value == 7);
+  CHECK(w.enrolment->answered(w.answer(Code::fenced, false), w.n.now).error().code == Code::fenced);
+  REQUIRE(w.met(1, 50).ok());
+  CHECK(w.begin(9).value == 9);
+}
+
+TEST_CASE("owner enrolment: a master of an earlier term, or another one of the same term, is not talked to") {
+  World w;
+  REQUIRE(w.met(5, 50).ok());
+  CHECK(w.met(4, 49).code == Code::unavailable);
+  CHECK(w.met(5, 51).code == Code::unavailable);
+  CHECK(w.met(5, 50).ok());
+  CHECK(w.met(6, 52).ok());
+  CHECK(w.enrolment->met({"c1", "d", Term(7), Incarnation(53)}, w.n.now).code == Code::badConfig);
+}
+
+}  // namespace
+}  // namespace fluxon::owner
