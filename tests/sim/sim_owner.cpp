@@ -7,6 +7,7 @@ namespace fluxon::sim {
 namespace {
 
 constexpr uint64_t kMaxKeys = 64;
+constexpr size_t kInventoryPage = 3;  // inventories have several pages
 constexpr Duration kLastPuts = seconds(1);  // that an owner which stops waits for
 
 }  // namespace
@@ -49,8 +50,8 @@ void SimOwner::start() {
     writer_ = std::make_unique<shm::DirectoryWriter>(memory_->directory(), shape_);
   }
   owner::Host& host = *this;
-  core_ = std::make_unique<owner::OwnerCore>(owner::OwnerCore::Settings{place_.node}, *writer_, memory_->segment(), place_.segmentBytes,
-                                             host);
+  const owner::OwnerCore::Settings settings{place_.node, kInventoryPage};
+  core_ = std::make_unique<owner::OwnerCore>(settings, *writer_, memory_->segment(), place_.segmentBytes, host);
   rpc::Registration registration;
   registration.node = place_.node;
   registration.hostId = place_.host;
@@ -309,7 +310,8 @@ bool SimOwner::answer(owner::Caller caller, owner::Answer answer) {
 }
 
 void SimOwner::scan(uint64_t id, std::vector<uint64_t> refs) {
-  later(world_.delay(), [this, id, refs = std::move(refs)] {
+  // Sometimes a thread gets no time for a while.
+  later(scheduler_.oneIn(10) ? scheduler_.upTo(milliseconds(200)) : world_.delay(), [this, id, refs = std::move(refs)] {
     const std::vector<bool> held = world_.heldOf(*memory_, refs);
     std::vector<bool> all = held;
     for (size_t i = 0; i < refs.size(); ++i) all[i] = all[i] || reading_.count(refs[i]) != 0;

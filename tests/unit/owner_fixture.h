@@ -75,7 +75,7 @@ struct Node {
         keyPages(shm::keysFileBytes(shape.keysBytes)),
         segmentPages(kSegmentBytes),
         directory(shm::DirectoryWriter::layout(directoryPages.data(), keyPages.data(), shape, Incarnation(1), "c", "n"), shape),
-        core({"n"}, directory, segmentPages.data(), kSegmentBytes, host) {
+        core({.node = "n"}, directory, segmentPages.data(), kSegmentBytes, host) {
     if (join) rejoin();
   }
 

@@ -247,10 +247,7 @@ void MasterCore::invalidateDone(Member& member, const rpc::Request& request, Tim
   member.invalidating = false;
   for (const rpc::Version& item : items) {
     KeyEntry* entry = table_.find(item.key);
-    if (!entry || !entry->change || entry->change->below != item.putId) {
-      FLUXON_MARK("master: an invalidation is answered after its change");
-      continue;
-    }
+    if (!entry || !entry->change || entry->change->below != item.putId) continue;
     // Its replica is over now: the owner may release the extent before the other owners have answered.
     dropReplica(*entry, member);
     if (entry->change->waiting.erase(&member) && entry->change->waiting.empty()) finish(*entry, now);

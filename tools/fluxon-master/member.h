@@ -1,7 +1,7 @@
 // Member: one incarnation of one owner, as its master sees it: its space, the puts that it has begun, the answers that it may
 // ask for again, and the orders that it has not carried out yet.
 //
-// Life:   reporting ──(its inventory is complete, or it has none)──► joined
+// Life:   reporting ──(its inventory is complete, or it has no values)──► joined
 //         reporting, joined ──(lease ran out, a new incarnation registered, stopped keeping its values)──► fenced
 //         reporting, joined ──(left for good)──► left
 //   reporting  takes part in invalidations; nothing else is asked of it, it serves nothing

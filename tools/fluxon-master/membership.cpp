@@ -68,11 +68,15 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     if (!durable_.members.count(registration.node)) record(registration.node, Incarnation());
     return result;
   }
+  if (registration.adopts) {
+    // Values that it offers and we do not know are still there: it drops them and comes again. This life is never joined.
+    FLUXON_MARK("master: values that it does not know are refused as a whole");
+    record(registration.node, Incarnation());
+    return result;
+  }
   join(*member);
-  // It serves nothing yet. Values that it offers and we do not know are still there: it drops them and comes again.
-  if (registration.adopts) FLUXON_MARK("master: values that it does not know are refused as a whole");
-  record(registration.node, registration.adopts ? Incarnation() : registration.incarnation);
-  if (!registration.adopts) confirm(*member, now);
+  record(registration.node, registration.incarnation);
+  confirm(*member, now);
   return result;
 }
 
@@ -118,7 +122,6 @@ bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
     return false;
   }
   if (entry.putId < item.putId) {
-    if (!entry.replicas.empty()) FLUXON_MARK("master: an inventory names a newer value than another");
     // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
     for (const Replica& older : entry.replicas) {
       older.member->space.unroute(older.offset);

@@ -164,7 +164,6 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       ++member.evictions;
       ++counters_.evictions;
       if (record->use == Use::unrouted) {
-        FLUXON_MARK("master: a victim is replaced during its reclaim");
         member.space.free(items[i].offset);
         continue;
       }

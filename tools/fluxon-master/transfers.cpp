@@ -155,10 +155,7 @@ void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) 
   rpc::Reply answer;
   answer.id = request.id;
   const auto found = member.transfers.find(id);
-  if (found == member.transfers.end()) {
-    FLUXON_MARK("master: the end of a transfer that it has dropped");
-    return reply(member, std::move(answer));
-  }
+  if (found == member.transfers.end()) return reply(member, std::move(answer));
   Transfer& transfer = found->second;
   KeyEntry& entry = *transfer.key;
   answer.putId = transfer.putId;

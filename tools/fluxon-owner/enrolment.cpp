@@ -1,9 +1,9 @@
 #include "enrolment.h"
 
-
-#include "base/mark.h"
 #include <cstdlib>
 #include <utility>
+
+#include "base/mark.h"
 
 namespace fluxon::owner {
 
@@ -74,10 +74,7 @@ Result<Enrolment::Answered> Enrolment::answered(const rpc::Registered& answer, T
 }
 
 void Enrolment::heard(Incarnation life, rpc::MasterMessage message, Time now) {
-  if (life != registration_.incarnation) {
-    FLUXON_MARK("owner: an order for a life that never was");
-    return;
-  }
+  if (life != registration_.incarnation) return;
   if (!joined_) {
     FLUXON_MARK("owner: an order comes before the answer to its registration");
     return early_.push_back(std::move(message));

@@ -6,11 +6,6 @@
 #include "owner_core.h"
 
 namespace fluxon::owner {
-namespace {
-
-constexpr size_t kPage = 1024;  // values of one message; heartbeats pass between the pages
-
-}  // namespace
 
 void OwnerCore::adopt(const std::set<uint64_t>& living) {
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
@@ -169,14 +164,11 @@ void OwnerCore::report() {
   rpc::Request page;
   page.kind = rpc::RequestKind::inventory;
   page_.clear();
-  while (!inventory_.empty() && page.items.size() < kPage) {
+  while (!inventory_.empty() && page.items.size() < settings_.inventoryPage) {
     const uint32_t slot = inventory_.back();
     inventory_.pop_back();
-    if (directory_.state(slot) != shm::SlotState::committed) {
-      // Invalidated since the list was made: not occupied then, so the master must hear of its extent. As a value it is refused.
-      FLUXON_MARK("owner: a value goes while the inventory is made");
-      if (directory_.state(slot) == shm::SlotState::free) continue;
-    }
+    // A value that went since the list was made was not occupied then, so the master must hear of its extent. It refuses it as a value.
+    if (directory_.state(slot) == shm::SlotState::free) continue;
     page_.push_back(slot);
     page.items.push_back({std::string(directory_.key(slot)), directory_.putId(slot), directory_.offset(slot),
                           directory_.payloadBytes(slot), directory_.lease(slot)});

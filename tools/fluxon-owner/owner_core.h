@@ -142,6 +142,7 @@ class OwnerCore {
  public:
   struct Settings {
     std::string node;
+    size_t inventoryPage = 1024;  // values of one message; heartbeats pass between the pages
   };
   OwnerCore(Settings, shm::DirectoryWriter&, char* segment, uint64_t segmentBytes, Host&);
 

@@ -36,7 +36,7 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
       files_(files),
       populating_(config.owner.populate),
       populatePages_(config.owner.populate),
-      core_({files.node()}, files.directory(), files.segment(), files.segmentBytes(), *this),
+      core_({.node = files.node()}, files.directory(), files.segment(), files.segmentBytes(), *this),
       peers_(daemon, files, config,
              {[this](uint64_t id, const Error& error) {
                 if (!error.ok()) log::debug("a copy from another owner failed: " + error.message());
