@@ -104,6 +104,7 @@ void SimMaster::write() {
   std::optional<master::DurableState> state = writer_->begin(*core_, scheduler_.now());
   if (!state) return;
   writing_ = true;
+  world_.masterWrites();
   later(world_.diskTime(), [this, state = std::move(*state)] {
     writing_ = false;
     const Error error = master::storeState(disk_, kState, state);

@@ -43,6 +43,7 @@ void World::draw() {
   const auto maybe = [&](uint64_t oneIn) { return scheduler_.oneIn(2) ? 0 : oneIn; };
   faults_.linkFails = scheduler_.oneIn(2) ? UINT64_MAX : 10;
   faults_.cuts = maybe(40);
+  faults_.stalls = maybe(2000);
   faults_.partitions = maybe(60);
   faults_.stops = maybe(60);
   faults_.ownerKills = maybe(60);
@@ -121,7 +122,11 @@ void World::calm(Duration length) {
 
 // --- network
 
-Duration World::delay() { return scheduler_.oneIn(faults_.slow) ? scheduler_.upTo(milliseconds(20)) : scheduler_.upTo({400'000}); }
+Duration World::delay() {
+  // A packet is lost, and sent again after a while.
+  if (faults_.stalls != 0 && scheduler_.oneIn(faults_.stalls)) return scheduler_.upTo(settings_.lease * 2);
+  return scheduler_.oneIn(faults_.slow) ? scheduler_.upTo(milliseconds(20)) : scheduler_.upTo({400'000});
+}
 Duration World::diskTime() { return scheduler_.oneIn(8) ? scheduler_.upTo(milliseconds(100)) : scheduler_.upTo(milliseconds(3)); }
 
 bool World::reachesMaster(const SimOwner& owner) const {
@@ -224,12 +229,12 @@ void World::fault() {
     ++tally.partitions;
     const Duration length = scheduler_.oneIn(2) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(200));
     SimOwner& other = someOwner();
-    const bool fromMaster = &other == &owner;
-    parted_[fromMaster ? std::pair<std::string, std::string>("", owner.place().node)
-                       : std::pair<std::string, std::string>(std::minmax(owner.place().node, other.place().node))] =
-        scheduler_.now() + length;
-    scheduler_.log(owner.name(), " is cut off from ", fromMaster ? "the master" : other.name(), " for ", length.ms(), " ms");
-    if (fromMaster) owner.lose();
+    if (&other == &owner) {
+      partFromMaster(owner, length);
+    } else {
+      parted_[std::minmax(owner.place().node, other.place().node)] = scheduler_.now() + length;
+      scheduler_.log(owner.name(), " is cut off from ", other.name(), " for ", length.ms(), " ms");
+    }
   }
   if (happens(faults_.stops)) {
     ++tally.stops;
@@ -247,14 +252,7 @@ void World::fault() {
     owner.kill(lost ? SimOwner::Files::lost : SimOwner::Files::kept);
     restartLater(owner);
   }
-  if (happens(faults_.masterKills) && master_.up()) {
-    ++tally.masterKills;
-    const bool crash = scheduler_.oneIn(3);
-    tally.crashes += crash;
-    master_.kill(crash ? SimMaster::Machine::crashes : SimMaster::Machine::stays);
-    const Duration away = scheduler_.oneIn(4) ? settings_.lease * 2 : milliseconds(50);
-    master_.later(scheduler_.upTo(away), [this] { master_.start(); });
-  }
+  if (happens(faults_.masterKills)) killMaster();
   if (happens(faults_.orderly) && owner.up()) {
     ++tally.orderlyStops;
     owner.stopInOrder(false);
@@ -269,6 +267,35 @@ void World::fault() {
     die(std::shared_ptr<Client>(owner.clients()[scheduler_.pick(owner.clients().size())]));
     owner.attach();
   }
+}
+
+void World::killMaster() {
+  if (!master_.up()) return;
+  ++tally.masterKills;
+  const bool crash = scheduler_.oneIn(3);
+  tally.crashes += crash;
+  master_.kill(crash ? SimMaster::Machine::crashes : SimMaster::Machine::stays);
+  if (scheduler_.oneIn(3)) partFromMaster(someOwner(), scheduler_.upTo(settings_.lease * 2));
+  const Duration away = scheduler_.upTo(scheduler_.oneIn(4) ? settings_.lease * 2 : milliseconds(50));
+  master_.later(away, [this] { master_.start(); });
+  // What kills it may kill it again, before the next term has found its feet.
+  if (scheduler_.oneIn(3)) scheduler_.at(away + scheduler_.upTo(settings_.lease / 2), [this] {
+    if (faults_.masterKills != 0) killMaster();
+  });
+}
+
+// What it is about to rely on is not on disk yet: a good moment to end.
+void World::masterWrites() {
+  if (faults_.masterKills == 0 || !scheduler_.oneIn(15)) return;
+  scheduler_.at(scheduler_.upTo(milliseconds(10)), [this] {
+    if (faults_.masterKills != 0) killMaster();
+  });
+}
+
+void World::partFromMaster(SimOwner& owner, Duration length) {
+  parted_[{"", owner.place().node}] = scheduler_.now() + length;
+  scheduler_.log(owner.name(), " is cut off from the master for ", length.ms(), " ms");
+  owner.lose();
 }
 
 // --- rest

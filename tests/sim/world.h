@@ -86,6 +86,7 @@ class World {
   void cut(SimOwner&, const std::shared_ptr<Connection>&);
   void whenDurable(uint64_t version, std::function<void()>);
   void masterEnded();
+  void masterWrites();
   void restartLater(SimOwner&);
   std::vector<bool> heldOf(const Memory&, const std::vector<uint64_t>& refs) const;
   void show(const std::string& who, const rpc::Request&);
@@ -95,7 +96,7 @@ class World {
   // One in so many; 0: never.
   struct Faults {
     uint64_t linkFails = UINT64_MAX;
-    uint64_t cuts = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0, drains = 0,
+    uint64_t cuts = 0, stalls = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0, drains = 0,
              evictions = 0, clientDeaths = 0, slow = 20;
   };
   void draw();
@@ -103,6 +104,8 @@ class World {
   void burst(Duration);
   void calm(Duration);
   void fault();
+  void killMaster();
+  void partFromMaster(SimOwner&, Duration);
   void rest();
   void live();
   void agree(SimOwner&);

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Breaks one rule of the protocol at a time and shows that the simulator finds it within its fixed set of seeds.
+
+  mutants.py --build BUILD --seeds 1:1500 [--only NAME...] [--jobs N]
+
+Each mutant replaces one piece of one source file. The file is compiled as BUILD compiles it for the simulator, and linked before the
+library that has it. A mutant that no seed finds, or whose piece is not there any more, fails the script.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+MASTER, OWNER = "tools/fluxon-master/", "tools/fluxon-owner/"
+# Name, file, piece, what stands there instead.
+MUTANTS = [
+    ("a change does not wait for invalidations", MASTER + "changes.cpp",
+     "if (others.empty()) return finish(entry, now);", "return finish(entry, now);"),
+    ("a change does not wait for an owner whose connection is lost", MASTER + "changes.cpp",
+     "if (&member == except || member.lives()) return &member != except;",
+     "if (&member == except || member.lives()) return &member != except && member.connected;"),
+    ("a change goes on without a fenced owner before that is on disk", MASTER + "membership.cpp",
+     "if (durable_.version <= persisted_) {\n    member.fenceDurable = true;", "if (true) {\n    member.fenceDurable = true;"),
+    ("routes are forgotten before that is on disk", MASTER + "membership.cpp",
+     "if (member->fenceDurable) return forgets_", "return forgets_"),
+    ("the values of any earlier life are taken in the window", MASTER + "membership.cpp",
+     "recovering_ && closing_ == 0 && recorded(registration.node) == registration.adopts", "recovering_ && closing_ == 0"),
+    ("an inventory within the term revives what a change is about to end", MASTER + "membership.cpp",
+     "!entry || entry->change || entry->putId", "!entry || entry->putId"),
+    ("an owner whose values are refused leaves no trace in the window", MASTER + "membership.cpp",
+     "life || !recovering_ ? life : kNobody", "life"),
+    ("an owner may serve before the next term knows of its life", MASTER + "membership.cpp",
+     "settling_.push_back({durable_.version, members_.at(member.node()), std::move(answer)});", "reply(member, std::move(answer));"),
+    ("the window ends when the first owner has joined", MASTER + "membership.cpp",
+     "expected_.erase(member.node());\n  if (recovering_ && expected_.empty()) closeWindow(now);\n}\n\nvoid MasterCore::leave",
+     "expected_.clear();\n  if (recovering_ && expected_.empty()) closeWindow(now);\n}\n\nvoid MasterCore::leave"),
+    ("an earlier put that ends later becomes the route", MASTER + "changes.cpp",
+     "put.superseded || entry.putId > put.putId", "false"),
+    ("a copy becomes a replica without a look at its put_id", MASTER + "transfers.cpp",
+     "transfer.durable && entry.putId == transfer.putId && !entry.change", "transfer.durable && !entry.change"),
+    ("a request that comes twice is carried out twice", MASTER + "master_core.cpp",
+     "case AnswerLog::Seen::running:\n        FLUXON_MARK(\"master: a request comes twice, the first one is under way\");\n        continue;",
+     "case AnswerLog::Seen::running: break;"),
+    ("the folder of the state file is not synced", MASTER + "state_file.cpp", "return disk.syncFolder(path);", "return {};"),
+    ("the state file is not synced", MASTER + "state_file.cpp",
+     "if (Error error = disk.sync(beside); !error.ok()) return error;", ""),
+    ("a victim that is held is reclaimed", OWNER + "orders.cpp", "if (held[i]) {", "if (false) {"),
+    ("a retired value goes while it is held", OWNER + "orders.cpp",
+     "if (scannedSlot == byRef.end() || scannedSlot->second) return false;", "if (scannedSlot == byRef.end()) return false;"),
+    ("an invalidation forgets what is being written", OWNER + "orders.cpp",
+     "control->second.bound = item.putId;", ""),
+    ("a value that was overtaken becomes readable", OWNER + "replies.cpp",
+     "const bool current = bound <= reply.putId;\n  // Replies", "const bool current = true;\n  // Replies"),
+    ("a published value is readable while another put of its key is undecided", OWNER + "replies.cpp",
+     "if (undecided(slot)) {", "if (false) {"),
+    ("a serving lease counts from the answer", OWNER + "replies.cpp",
+     "const Time until = beat->second + lease_;", "const Time until = now + lease_;"),
+    ("a copy that was overtaken becomes readable", OWNER + "flights.cpp",
+     "const bool current = bound <= reply.putId;\n  // Whether", "const bool current = true;\n  // Whether"),
+    ("an owner that comes back takes the grant of a writer that lives", OWNER + "inventory.cpp",
+     "if (living.count(directory_.writer(slot))) {", "if (false) {"),
+    ("the reserve of the last term is used in the next", OWNER + "inventory.cpp", "reserve_.forget();", ""),
+]
+
+
+def commands(build):
+    """Of each source of the simulator's logic: how it is compiled. And how the simulator is linked."""
+    compile_of = {}
+    for entry in json.loads(subprocess.run(["ninja", "-C", build, "-t", "compdb"], check=True, capture_output=True, text=True).stdout):
+        if "fluxon_sim_logic.dir" in entry.get("output", "") and entry["file"].endswith(".cpp"):
+            compile_of[os.path.normpath(os.path.join(entry["directory"], entry["file"]))] = shlex.split(entry["command"])
+    lines = subprocess.run(["ninja", "-C", build, "-t", "commands", "fluxon-sim"], check=True, capture_output=True, text=True).stdout
+    link = [word for word in shlex.split(lines.strip().splitlines()[-1])]
+    # Ninja wraps a link into ": && ... && :".
+    link = link[link.index("&&") + 1:len(link) - 1 - link[::-1].index("&&")]
+    return compile_of, link
+
+
+def changed(words, option, to):
+    at = words.index(option)
+    return words[:at + 1] + [to] + words[at + 2:]
+
+
+def attempt(mutant, options, compile_of, link, folder):
+    name, path, piece, instead = mutant
+    source = os.path.join(options.source, path)
+    text = open(source, encoding="utf-8").read()
+    if text.count(piece) != 1:
+        return f"its piece is {text.count(piece)} times in {path}"
+    stem = os.path.join(folder, str(MUTANTS.index(mutant)))
+    with open(stem + ".cpp", "w", encoding="utf-8") as file:
+        file.write(text.replace(piece, instead))
+    compiling = [stem + ".cpp" if os.path.basename(word) == os.path.basename(source) and word.endswith(".cpp") else word
+                 for word in compile_of[os.path.realpath(source)]]
+    compiling = [word for word in compiling if not word.startswith("-Werror")]
+    compiling = changed(compiling, "-o", stem + ".o")
+    if "-MF" in compiling:
+        compiling = changed(compiling, "-MF", stem + ".d")
+    done = subprocess.run(compiling, cwd=options.build, capture_output=True, text=True)
+    if done.returncode != 0:
+        return "it does not compile: " + done.stderr.strip().splitlines()[0]
+    linking = changed(link, "-o", stem)
+    linking.insert(linking.index("-o"), stem + ".o")
+    done = subprocess.run(linking, cwd=options.build, capture_output=True, text=True)
+    if done.returncode != 0:
+        return "it does not link: " + done.stderr.strip().splitlines()[0]
+    done = subprocess.run([stem, "--seeds", options.seeds], capture_output=True, text=True)
+    os.unlink(stem)
+    found = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("FOUND")]
+    if done.returncode == 0 or not found:
+        return "no seed finds it"
+    print(f"  {name}\n      {found[0][:150]}", flush=True)
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--source", default=os.path.join(os.path.dirname(__file__), "..", ".."))
+    parser.add_argument("--seeds", required=True, help="FIRST:LAST, the fixed set")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", nargs="*", help="names of mutants")
+    options = parser.parse_args()
+    wanted = [mutant for mutant in MUTANTS if not options.only or mutant[0] in options.only]
+    if not wanted:
+        sys.exit("mutants: no mutant of that name")
+    compile_of, link = commands(options.build)
+    began, missed = time.monotonic(), 0
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        attempts = [(mutant, pool.submit(attempt, mutant, options, compile_of, link, folder)) for mutant in wanted]
+        for mutant, result in attempts:
+            if result.result():
+                missed += 1
+                print(f"MISSED  {mutant[0]}: {result.result()}", flush=True)
+    print(f"{len(wanted) - missed} of {len(wanted)} mutants found in {time.monotonic() - began:.0f} s")
+    sys.exit(1 if missed else 0)
+
+
+main()
