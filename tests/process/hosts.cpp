@@ -46,10 +46,11 @@ std::string Hosts::lacking() {
   return can ? "" : "no network namespaces with a bridge and nftables";
 }
 
-void Hosts::must(const std::string& command) {
+std::string Hosts::must(const std::string& command) {
   std::string said;
   const int status = test::run(command, said);
   REQUIRE_MESSAGE(status == 0, command << ": " << said);
+  return said;
 }
 
 Hosts::Hosts(Shape shape) : shape_(std::move(shape)) {
@@ -113,7 +114,7 @@ void Hosts::configure(const std::string& listen) {
     file << "[common]\ncluster = \"t\"\nlog_level = \"debug\"\nshm_root = \"" << root(i) << "\"\nsecret_file = \"" << folder_
          << "/secret\"\n";
     if (i > 0) file << "master = \"" << listen << "\"\n";
-    file << "[master]\nstate_dir = \"" << folder_ << "/state\"\nlease_ms = 1000\n";
+    file << "[master]\nstate_dir = \"" << folder_ << "/state\"\nlease_ms = " << shape_.leaseMs << "\n";
     if (i == 0) file << "listen = \"" << listen << "\"\n" << shape_.master;
     file << "[owner]\nlink = \"" << address(i) << ":0\"\n" << shape_.owner;
   }
@@ -246,21 +247,43 @@ std::string Hosts::unrest() const {
   return text.str();
 }
 
+void Hosts::rest(double seconds) const {
+  std::string still;
+  CHECK_MESSAGE(eventually([&] { return (still = unrest()).empty(); }, seconds), still);
+}
+
 void Hosts::lose(size_t host, int percent) {
   const std::string nft = "ip netns exec " + space(owner(host)) + " nft ";
-  if (percent == 0) return must(nft + "delete table inet loss");
+  if (percent == 0) {
+    must(nft + "delete table inet loss");
+    return;
+  }
   must(nft + "'add table inet loss; add chain inet loss in { type filter hook input priority 0; }; add rule inet loss in iifname eth0 "
              "numgen random mod 100 < " +
        std::to_string(percent) + " counter drop'");
 }
 
-void Hosts::limit(size_t host, const std::string& rate) {
+void Hosts::queue(size_t host, const std::string& discipline) {
   const std::string tc = "tc -n " + space(owner(host)) + " qdisc ";
-  must(rate.empty() ? tc + "del dev eth0 root" : tc + "add dev eth0 root tbf rate " + rate + " burst 64kb latency 50ms");
+  must(discipline.empty() ? tc + "del dev eth0 root" : tc + "add dev eth0 root " + discipline);
+}
+
+uint64_t Hosts::dropped(size_t host) const {
+  const std::string said = must("tc -s -n " + space(owner(host)) + " qdisc show dev eth0 root"), before = "(dropped ";
+  const size_t at = said.find(before);
+  REQUIRE_MESSAGE(at != std::string::npos, said);
+  return std::stoull(said.substr(at + before.size()));
+}
+
+uint64_t Hosts::early(size_t host) const {
+  return std::stoull(must("ip netns exec " + space(owner(host)) + " nstat -asz TcpExtTCPOFOQueue | awk '/OFO/ { print $2 }'"));
 }
 
 void Hosts::cut(size_t host, Cut how) {
-  if (how == Cut::link) return must("ip -n " + space(kSwitch) + " link set port" + std::to_string(host) + " down");
+  if (how == Cut::link) {
+    must("ip -n " + space(kSwitch) + " link set port" + std::to_string(host) + " down");
+    return;
+  }
   must("ip netns exec " + space(owner(host)) +
        " nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; add chain inet cut out { type filter "
        "hook output priority 0; }; add rule inet cut in iifname eth0 drop; add rule inet cut out oifname eth0 drop'");

@@ -1,5 +1,5 @@
 // Several hosts on one machine: each has a shared memory root and a configuration of its own, one owner, and the first one the master.
-// Owners fetch from each other over tcp. Leases of 1 s.
+// Owners fetch from each other over tcp.
 //
 // With namespaces each host is a network namespace, joined to the others by a bridge in one more namespace; without, all are on
 // loopback. What was made outside of this process is removed when it ends, however it ends: by a helper process that waits for that.
@@ -19,6 +19,7 @@ class Hosts {
   struct Shape {
     size_t hosts = 2;
     bool namespaces = false;
+    int leaseMs = 1000;
     std::string owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n";  // lines of [owner]
     std::string master;                                                 // lines of [master]
   };
@@ -52,11 +53,18 @@ class Hosts {
   double metric(const std::string& process, const std::string& name, const std::string& label = "") const;
   // What is not back at zero of puts, copies and holders; empty: everything is.
   std::string unrest() const;
+  // Checks that everything comes back to zero.
+  void rest(double seconds = 20) const;
+  bool serving(size_t host) const { return metric(owner(host), "fluxon_owner_serving") == 1; }
 
   // The network of a host, with namespaces. Percent of the packets that come in; 0: all come through.
   void lose(size_t host, int percent);
-  // "200mbit" out of the host; empty: no limit.
-  void limit(size_t host, const std::string& rate);
+  // What tc does with the packets that go out of a host: "tbf rate 200mbit burst 64kb latency 50ms"; empty: nothing any more.
+  void queue(size_t host, const std::string& discipline);
+  // Packets that it has dropped since.
+  uint64_t dropped(size_t host) const;
+  // Packets of tcp that have come to a host before an earlier one of their connection.
+  uint64_t early(size_t host) const;
   // Its link goes down, or its packets are dropped in silence.
   enum class Cut { link, silence };
   void cut(size_t host, Cut);
@@ -67,7 +75,8 @@ class Hosts {
   std::string space(const std::string& name) const { return prefix_ + name; }
   std::string address(size_t host) const;
   std::string readyWord(const std::string& process, const std::string& after) const;
-  static void must(const std::string& command);
+  // What it said.
+  static std::string must(const std::string& command);
 
   Shape shape_;
   std::string folder_, prefix_;

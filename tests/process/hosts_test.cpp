@@ -19,18 +19,6 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kLeaseNs = kSecondNs;
 
-void atRest(const Hosts& hosts) {
-  std::string unrest;
-  CHECK_MESSAGE(eventually([&] { return (unrest = hosts.unrest()).empty(); }, 20), unrest);
-}
-
-bool serving(const Hosts& hosts, size_t host) { return hosts.metric(Hosts::owner(host), "fluxon_owner_serving") == 1; }
-
-void works(Workload& load, uint64_t hits, double seconds) {
-  const uint64_t before = load.hits();
-  CHECK_MESSAGE(eventually([&] { return load.hits() >= before + hits; }, seconds), (load.hits() - before) << " of " << hits << " hits");
-}
-
 void judge(const Workload& load) {
   load.judge();
   const History::Counts counts = load.history().counts();
@@ -76,7 +64,7 @@ TEST_CASE("hosts: every value of every host is got at every other, bit for bit, 
     }
   }
   clients.clear();
-  atRest(hosts);
+  hosts.rest();
 }
 
 TEST_CASE("hosts: a put that asks for replicas is on as many hosts when it returns") {
@@ -97,16 +85,16 @@ TEST_CASE("hosts: a put that asks for replicas is on as many hosts when it retur
 TEST_CASE("hosts: packets lost and a narrow link slow things down, and nothing else") {
   Hosts hosts({.hosts = 3, .namespaces = true});
   for (size_t i = 0; i < 3; ++i) hosts.lose(i, 5);
-  hosts.limit(2, "50mbit");
+  hosts.queue(2, "tbf rate 50mbit burst 64kb latency 50ms");
   Workload load(hosts, {});
   for (size_t i = 0; i < 6; ++i) load.start(i % 3);
-  works(load, 1000, 15);
+  load.hit(1000, 15);
   for (size_t i = 0; i < 3; ++i) hosts.lose(i, 0);
-  hosts.limit(2, "");
-  works(load, 200, 10);
+  hosts.queue(2, "");
+  load.hit(200, 10);
   load.finish();
   judge(load);
-  atRest(hosts);
+  hosts.rest();
 }
 
 TEST_CASE("hosts: one that is cut off gives hits until its lease ends and no longer, the others go on, and all is well when it is back") {
@@ -121,7 +109,7 @@ TEST_CASE("hosts: one that is cut off gives hits until its lease ends and no lon
       for (int i = 0; i < 8; ++i) REQUIRE(here.get("mine " + std::to_string(i))->text() == "old");
       // The lease of its join is over: the one that it has now is by a heartbeat.
       CHECK(eventually([&] { return bootNs() > joinedNs + kLeaseNs; }));
-      CHECK(serving(hosts, 2));
+      CHECK(hosts.serving(2));
       hosts.cut(2, how);
       const int64_t cutNs = bootNs();
       int64_t lastHitNs = 0;
@@ -160,13 +148,13 @@ TEST_CASE("hosts: one that is cut off gives hits until its lease ends and no lon
       CHECK(overwrittenNs < cutNs + 3 * kSecondNs);
       CHECK(codeOf([&] { here.get("mine 0", 200); }) == FLUXON_UNAVAILABLE);
       hosts.heal(2);
-      CHECK(eventually([&] { return serving(hosts, 2); }, 20));
+      CHECK(eventually([&] { return hosts.serving(2); }, 20));
       for (int i = 0; i < 8; ++i) {
         const auto holder = here.get("mine " + std::to_string(i));
         CHECK((!holder || holder->text() == "new"));
       }
     }
-    atRest(hosts);
+    hosts.rest();
   }
 }
 
@@ -174,7 +162,7 @@ TEST_CASE("hosts: a host cut off and healed again and again under load, nothing 
   Hosts hosts({.hosts = 3, .namespaces = true});
   Workload load(hosts, {});
   for (size_t i = 0; i < 6; ++i) load.start(i % 3);
-  works(load, 200, 10);
+  load.hit(200, 10);
   const int rounds = std::getenv("FLUXON_LONG") ? 60 : 4;
   for (int i = 0; i < rounds; ++i) {
     CAPTURE(i);
@@ -182,14 +170,14 @@ TEST_CASE("hosts: a host cut off and healed again and again under load, nothing 
     hosts.cut(victim, i % 2 ? Hosts::Cut::link : Hosts::Cut::silence);
     // Shorter than the lease, and longer.
     ::usleep(i % 4 == 3 ? 300'000 : 1'800'000);
-    if (victim != 0) works(load, 50, 10);
+    if (victim != 0) load.hit(50, 10);
     hosts.heal(victim);
-    for (size_t host = 0; host < 3; ++host) CHECK(eventually([&] { return serving(hosts, host); }, 20));
-    works(load, 100, 10);
+    for (size_t host = 0; host < 3; ++host) CHECK(eventually([&] { return hosts.serving(host); }, 20));
+    load.hit(100, 10);
   }
   load.finish();
   judge(load);
-  atRest(hosts);
+  hosts.rest();
 }
 
 int main(int argc, char** argv) {

@@ -121,8 +121,8 @@ Workload::~Workload() {
 
 std::string Workload::file(uint32_t client) const { return hosts_.folder() + "/history-" + std::to_string(client); }
 
-int Workload::work(uint32_t number, const ConnectOptions& options) const {
-  Worker worker(shape_, file(number), number);
+int Workload::work(uint32_t number, const ConnectOptions& options, const Shape& shape) const {
+  Worker worker(shape, file(number), number);
   std::unique_ptr<Client> client;
   while (!shared_->end) {
     if (!client) {
@@ -134,18 +134,20 @@ int Workload::work(uint32_t number, const ConnectOptions& options) const {
     const bool fine = worker.step(*client, hit);
     ++shared_->operations;
     shared_->hits += hit;
-    ::usleep(fine ? shape_.pauseUs : 5000);
+    ::usleep(fine ? shape.pauseUs : 5000);
   }
   worker.releaseAll();
   return 0;
 }
 
-uint32_t Workload::start(size_t host) {
+uint32_t Workload::start(size_t host, Role role) {
   const uint32_t number = ++count_;
   const ConnectOptions options = hosts_.options(host);
+  Shape shape = shape_;
+  if (role == Role::reader) shape.putPercent = shape.removePercent = 0;
   running_[number] = {inChild([&] {
     try {
-      return work(number, options);
+      return work(number, options, shape);
     } catch (const std::exception& error) {
       ::dprintf(2, "client %u: %s\n", number, error.what());
       return kFailed;
@@ -181,6 +183,11 @@ std::vector<uint32_t> Workload::clients() const {
   std::vector<uint32_t> all;
   for (const auto& [client, running] : running_) all.push_back(client);
   return all;
+}
+
+void Workload::hit(uint64_t wanted, double seconds) const {
+  const uint64_t before = hits();
+  CHECK_MESSAGE(eventually([&] { return hits() >= before + wanted; }, seconds), (hits() - before) << " of " << wanted << " hits");
 }
 
 void Workload::finish() {

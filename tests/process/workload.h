@@ -26,8 +26,9 @@ class Workload {
   ~Workload();
   Workload(const Workload&) = delete;
 
-  // A client at the owner of a host; its number.
-  uint32_t start(size_t host);
+  // A client at the owner of a host; its number. A reader only gets: no put holds it up.
+  enum class Role { all, reader };
+  uint32_t start(size_t host, Role role = Role::all);
   void kill(uint32_t client);
   void stop(uint32_t client);
   void resume(uint32_t client);
@@ -35,6 +36,8 @@ class Workload {
   // Operations that the clients have ended so far, and hits among them.
   uint64_t operations() const { return shared_->operations; }
   uint64_t hits() const { return shared_->hits; }
+  // Checks that so many more come within `seconds`.
+  void hit(uint64_t hits, double seconds) const;
   // Ends all clients. One that has not ended by itself after twice the longest deadline counts as hung.
   void finish();
   // After finish().
@@ -51,7 +54,7 @@ class Workload {
     pid_t pid;
     int64_t stoppedNs = 0;  // 0: it runs
   };
-  int work(uint32_t client, const ConnectOptions& options) const;
+  int work(uint32_t client, const ConnectOptions& options, const Shape& shape) const;
   std::string file(uint32_t client) const;
 
   const Hosts& hosts_;
