@@ -183,26 +183,6 @@ fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_
   return finish(errorOf(result));
 }
 
-namespace {
-
-// Hands the entries of one page to the callback; `last` becomes the last key. False: the callback has had enough.
-Result<bool> listPage(const std::string& payload, uint64_t& left, std::string& last, fluxon_list_callback callback, void* context) {
-  const Error cut{Code::protocol, "a listing is cut off"};
-  for (size_t at = 0; at < payload.size() && left > 0; --left) {
-    shm::ListEntry entry;
-    if (payload.size() - at < sizeof entry) return cut;
-    std::memcpy(&entry, payload.data() + at, sizeof entry);
-    at += sizeof entry;
-    if (entry.keyBytes > payload.size() - at) return cut;
-    last.assign(payload, at, entry.keyBytes);
-    at += std::min<size_t>((entry.keyBytes + 7) / 8 * 8, payload.size() - at);
-    if (!callback(context, last.data(), last.size(), entry.valueBytes, entry.putId)) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes,
                         uint64_t limit, const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
   if (!client || !callback || (!prefix && prefixBytes) || (!after && afterBytes)) {
@@ -217,9 +197,12 @@ fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefix
     const Result<client::Reply> page = client->impl->command(call, Effect::none);
     if (const Error error = errorOf(page); !error.ok()) return finish(error);
     if (page.value().payload.empty()) break;
-    const Result<bool> goesOn = listPage(page.value().payload, left, last, callback, context);
-    if (!goesOn) return finish(goesOn.error());
-    if (!goesOn.value()) break;
+    const Result<std::vector<client::Listed>> entries = client::readListing(page.value().payload);
+    if (!entries) return finish(entries.error());
+    for (const client::Listed& entry : entries.value()) {
+      if (left-- == 0 || !callback(context, entry.key.data(), entry.key.size(), entry.valueBytes, entry.putId)) return FLUXON_OK;
+    }
+    last = entries.value().back().key;
   }
   return FLUXON_OK;
 }

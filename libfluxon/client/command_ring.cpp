@@ -136,18 +136,7 @@ Result<Reply> CommandRing::call(const Call& call) {
       return dead() ? Error{Code::outcomeUnknown, "the owner has ended"} : Error{Code::timedOut, "the owner did not answer"};
     }
   }
-  Reply reply;
-  const shm::CommandAnswer& answer = slot.answer;
-  reply.code = codeFromWire(answer.code);
-  reply.slotRef = answer.slotRef;
-  reply.putId = answer.putId;
-  reply.offset = answer.offset;
-  reply.valueBytes = answer.valueBytes;
-  reply.lease = answer.lease;
-  reply.held = answer.held;
-  reply.fetched = answer.fetched != 0;
-  reply.node.assign(answer.node, ::strnlen(answer.node, sizeof answer.node));
-  reply.payload.assign(file_.payloads[index], std::min(answer.payloadUsed, shm::kPayloadBytes));
+  Reply reply = readReply(slot.answer, file_.payloads[index]);
   slot.state.store(of(shm::CommandState::free), std::memory_order_release);
   giveSlot(index, false);
   return reply;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "client/reply.h"
 #include "shm/client_format.h"
 #include "shm/directory_format.h"
 
@@ -29,19 +30,6 @@ struct Call {
   uint64_t slotRef = 0;
   uint64_t lease = 0;
   Time deadline;
-};
-
-struct Reply {
-  Code code = Code::ok;
-  uint64_t slotRef = 0;
-  uint64_t putId = 0;
-  uint64_t offset = 0;
-  uint64_t valueBytes = 0;
-  uint64_t lease = 0;
-  std::string node;
-  uint32_t held = 0;  // 1 + index of a held word
-  bool fetched = false;
-  std::string payload;
 };
 
 class CommandRing {

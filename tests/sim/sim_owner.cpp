@@ -1,6 +1,7 @@
 #include "sim_owner.h"
 
 #include "base/hash.h"
+#include "client_ring.h"
 #include "world.h"
 
 namespace fluxon::sim {

@@ -3,12 +3,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <kj/debug.h>
-#include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -24,8 +22,6 @@ namespace {
 constexpr size_t kSlice = 128;  // commands between two looks at everything else
 constexpr int kMessagesATurn = 16;
 constexpr size_t kLargestTouchReport = 16384;
-
-void wake(shm::Half& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
 
 // One message with descriptors. False: the peer is gone or does not read.
 bool sendMessage(int socket, const shm::AttachReply& reply, const int* descriptors, size_t count) {
@@ -106,8 +102,8 @@ std::set<uint64_t> Clients::adopt() {
     }
     Client& client = clients_[ClientId(id)];
     client.id = ClientId(id);
-    for (uint32_t s = 0; s < shm::kTouchShards; ++s) client.touchesSeen[s] = shared->touches[s].head.load(std::memory_order_relaxed);
     client.map = std::make_shared<shm::MappedFile>(std::move(map).value());
+    client.ring.emplace(client.shared());
     client.file = std::move(file).value();
     living.insert(id);
   }
@@ -228,6 +224,7 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
   Client& client = clients_[id];
   client.id = id;
   client.map = std::make_shared<shm::MappedFile>(std::move(map).value());
+  client.ring.emplace(client.shared());
   client.file = std::move(file).value();
   client.socket = std::move(socket);
   client.attached = true;
@@ -324,108 +321,26 @@ bool Clients::drain(size_t limit) {
 }
 
 bool Clients::drainOne(Client& client, size_t& left) {
-  shm::ClientFile& shared = client.shared();
-  uint32_t head = shared.ring.head.load(std::memory_order_relaxed);
-  const uint32_t tail = shared.ring.tail.load(std::memory_order_seq_cst);
-  if (tail - head > shm::kCommandSlots) {
-    // Nonsense: skip to what it says now.
-    ++refused_;
-    shared.ring.head.store(tail, std::memory_order_release);
-    return false;
+  uint32_t slot = 0;
+  Command command;
+  for (; left > 0; --left) {
+    const ClientRing::Next next = client.ring->next(slot, command);
+    if (next == ClientRing::Next::nothing) break;
+    if (next == ClientRing::Next::refused) ++refused_;
+    if (next == ClientRing::Next::command) events_.command({client.id, slot}, std::move(command));
   }
-  for (; head != tail && left > 0; --left) {
-    const uint32_t index = shared.ring.entries[head % shm::kCommandSlots].load(std::memory_order_acquire);
-    shared.ring.head.store(++head, std::memory_order_release);
-    if (index >= shm::kCommandSlots || client.running[index]) {
-      ++refused_;
-      continue;
-    }
-    shm::CommandSlot& slot = shared.commands[index];
-    const auto state = static_cast<shm::CommandState>(slot.state.load(std::memory_order_acquire));
-    const bool abandoned = state == shm::CommandState::abandoned;
-    if (!abandoned && state != shm::CommandState::submitted) {
-      ++refused_;
-      continue;
-    }
-    client.running[index] = true;
-    const shm::CommandRequest request = slot.request;
-    const Caller caller{client.id, index};
-    if (request.keyBytes > kMaxKeyBytes || request.extraBytes > shm::kPayloadBytes - kMaxKeyBytes) {
-      ++refused_;
-      answer(caller, Answer{.code = Code::protocol});
-      continue;
-    }
-    Command command;
-    command.kind = static_cast<shm::CommandKind>(request.kind);
-    if (abandoned && !afterwards(command.kind)) {
-      answer(caller, Answer{});  // lets the slot go
-      continue;
-    }
-    command.flags = request.flags;
-    command.key.assign(shared.payloads[index], request.keyBytes);
-    command.extra.assign(shared.payloads[index] + request.keyBytes, request.extraBytes);
-    command.valueBytes = request.valueBytes;
-    command.slotRef = request.slotRef;
-    command.lease = KeyLeaseId(request.lease);
-    command.deadline = Time{request.deadlineNs};
-    events_.command(caller, std::move(command));
-  }
-  return head != tail;
-}
-
-// A free word of the client names the slot from now on; 0: it has none.
-uint32_t Clients::hold(Client& client, uint64_t slotRef) {
-  shm::HeldTable& held = client.shared().held;
-  for (uint32_t n = 0; n < shm::kHeldWords; ++n) {
-    const uint32_t index = (client.nextHeld + n) % shm::kHeldWords;
-    if (held.words[index].load(std::memory_order_acquire) != 0) continue;
-    client.nextHeld = index + 1;
-    if (held.highWater.load(std::memory_order_relaxed) <= index) held.highWater.store(index + 1, std::memory_order_seq_cst);
-    held.words[index].store(slotRef, std::memory_order_seq_cst);
-    return index + 1;
-  }
-  return 0;
+  return client.ring->more();
 }
 
 size_t Clients::held() const {
   size_t count = 0;
-  for (const auto& [id, client] : clients_) {
-    const shm::HeldTable& held = client.shared().held;
-    const uint32_t high = std::min(held.highWater.load(std::memory_order_relaxed), shm::kHeldWords);
-    for (uint32_t i = 0; i < high; ++i) count += held.words[i].load(std::memory_order_relaxed) != 0;
-  }
+  for (const auto& [id, client] : clients_) count += client.ring->held();
   return count;
 }
 
-bool Clients::answer(Caller caller, const Answer& from) {
+bool Clients::answer(Caller caller, const Answer& answer) {
   const auto found = clients_.find(caller.client);
-  if (found == clients_.end()) return false;
-  Client& client = found->second;
-  client.running[caller.slot] = false;
-  shm::CommandSlot& slot = client.shared().commands[caller.slot];
-  shm::CommandAnswer& to = slot.answer;
-  const uint32_t held = from.hold ? hold(client, from.slotRef) : 0;
-  const bool full = from.hold && held == 0;
-  to.code = static_cast<uint32_t>(full ? Code::tooMany : from.code);
-  to.held = held;
-  to.fetched = from.fetched;
-  to.payloadUsed = static_cast<uint32_t>(std::min<size_t>(from.payload.size(), shm::kPayloadBytes));
-  std::memcpy(client.shared().payloads[caller.slot], from.payload.data(), to.payloadUsed);
-  to.slotRef = from.slotRef;
-  to.putId = from.putId.value;
-  to.offset = from.offset;
-  to.valueBytes = from.valueBytes;
-  to.lease = from.lease.value;
-  std::memset(to.node, 0, sizeof to.node);
-  std::memcpy(to.node, from.node.data(), std::min(from.node.size(), sizeof to.node - 1));
-  uint32_t expected = static_cast<uint32_t>(shm::CommandState::submitted);
-  if (!slot.state.compare_exchange_strong(expected, static_cast<uint32_t>(shm::CommandState::completed), std::memory_order_seq_cst)) {
-    if (held != 0) client.shared().held.words[held - 1].store(0, std::memory_order_release);
-    slot.state.store(static_cast<uint32_t>(shm::CommandState::free), std::memory_order_release);
-    return false;
-  }
-  if (slot.waiting.load(std::memory_order_seq_cst) != 0) wake(slot.state);
-  return true;
+  return found != clients_.end() && found->second.ring->answer(caller.slot, answer);
 }
 
 std::vector<std::shared_ptr<shm::MappedFile>> Clients::files() const {
@@ -438,16 +353,11 @@ std::vector<uint32_t> Clients::takeTouches() {
   std::vector<uint32_t> newestFirst;
   std::unordered_set<uint32_t> seen;
   for (auto& [id, client] : clients_) {
-    for (uint32_t s = 0; s < shm::kTouchShards; ++s) {
-      const shm::TouchShard& shard = client.shared().touches[s];
-      const uint64_t head = shard.head.load(std::memory_order_acquire);
-      const uint64_t fresh = std::min<uint64_t>(head - client.touchesSeen[s], shm::kTouchesPerShard);
-      client.touchesSeen[s] = head;
-      for (uint64_t i = 0; i < fresh && newestFirst.size() < kLargestTouchReport; ++i) {
-        const uint32_t slot = shard.slots[(head - 1 - i) % shm::kTouchesPerShard].load(std::memory_order_relaxed);
-        if (seen.insert(slot).second) newestFirst.push_back(slot);
-      }
-    }
+    client.ring->takeTouches([&](uint32_t slot) {
+      if (newestFirst.size() == kLargestTouchReport) return false;
+      if (seen.insert(slot).second) newestFirst.push_back(slot);
+      return true;
+    });
   }
   std::reverse(newestFirst.begin(), newestFirst.end());
   return newestFirst;

@@ -1,4 +1,4 @@
-// Clients: the owner's side of client files: attaching, command rings, ends.
+// Clients: the owner's side of clients: attaching, whose ring is read when (client_ring.h), ends.
 //
 // Life of a client:   attached, adopted ──(its flock is free)──► gone: grants aborted, holds and hazards over, file removed
 //   The flock lies on an open file description that only the client has: this process opened the file a second time, locked
@@ -6,11 +6,8 @@
 //   free exactly when no process maps the file any more (forked children that keep the mapping count). The end of the socket
 //   says when to look; else we look once a second. A socket alone proves nothing: fork, exec and closefrom end it too.
 //
-// Invariants
-//   1. What a client wrote is copied once and then checked; a command that does not hold together is answered `protocol`.
-//   2. A command slot is run at most once between two answers, whatever the ring says.
-//   3. controlAsleep is 1 while no one looks at the rings: it is set before the last look (seq_cst on both sides), so a client
-//      that saw 0 is seen by that look, and one that saw 1 rings the eventfd.
+// Invariant: controlAsleep is 1 while no one looks at the rings: it is set before the last look (seq_cst on both sides), so a client
+// that saw 0 is seen by that look, and one that saw 1 rings the eventfd.
 // One thread (the control thread); scans of hazards share the mappings through shared_ptr.
 #pragma once
 
@@ -20,10 +17,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "client_ring.h"
 #include "node_files.h"
 #include "owner_core.h"
 #include "rpc/daemon.h"
@@ -75,9 +74,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
     shm::Descriptor file;    // our own description: a flock that succeeds on it proves the end
     shm::Descriptor socket;
     kj::Own<kj::UnixEventPort::FdObserver> observer;
-    bool running[shm::kCommandSlots] = {};
-    uint64_t touchesSeen[shm::kTouchShards] = {};
-    uint32_t nextHeld = 0;
+    std::optional<ClientRing> ring;
     bool attached = false;  // in this life: its ring is read
     shm::ClientFile& shared() const { return *reinterpret_cast<shm::ClientFile*>(map->data()); }
   };
@@ -92,7 +89,6 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   void lookAt(ClientId);
   bool drain(size_t limit);
   bool drainOne(Client&, size_t& left);
-  uint32_t hold(Client&, uint64_t slotRef);
   void taskFailed(kj::Exception&&) override;
 
   rpc::Daemon& daemon_;

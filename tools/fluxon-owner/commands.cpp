@@ -14,12 +14,6 @@ uint64_t timeLeftMs(Time deadline, Time now) { return deadline > now ? static_ca
 
 }  // namespace
 
-bool afterwards(shm::CommandKind& kind) {
-  if (kind == shm::CommandKind::commit) FLUXON_MARK("owner: nobody waits for a commit");
-  if (kind == shm::CommandKind::commit) kind = shm::CommandKind::abort;
-  return kind == shm::CommandKind::abort;
-}
-
 void OwnerCore::command(Caller caller, Command command, Time now) {
   using Kind = shm::CommandKind;
   switch (command.kind) {

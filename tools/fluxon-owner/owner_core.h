@@ -101,10 +101,6 @@ struct Fetch {
   Time deadline;
 };
 
-// What a caller that has given up still wants done: it has parted with a grant. A commit that nobody waits for any more gives its
-// grant back. False: nothing.
-bool afterwards(shm::CommandKind&);
-
 // Where a command came from: the client and its command slot. client 0: the owner itself.
 struct Caller {
   ClientId client;
