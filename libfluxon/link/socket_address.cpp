@@ -11,7 +11,7 @@ namespace fluxon::link {
 Result<HostPort> parseHostPort(const std::string& text) {
   const size_t colon = text.rfind(':');
   const bool brackets = text.size() > 1 && text.front() == '[' && colon != std::string::npos && colon > 0 && text[colon - 1] == ']';
-  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
+  if (colon == std::string::npos || colon == (brackets ? 2 : 0) || colon + 1 == text.size())
     return Error{Code::invalidArgument, "address '" + text + "' (accepted: host:port, [IPv6]:port)"};
   HostPort parts{brackets ? text.substr(1, colon - 2) : text.substr(0, colon), text.substr(colon + 1)};
   return parts;

@@ -1,9 +1,20 @@
 #include "rpc/codec.h"
 
+#include <capnp/any.h>
 #include <kj/debug.h>
 
 namespace fluxon::rpc {
 namespace {
+
+// How many elements there are, once they are known to have bytes: a list of nothing takes as many as its sender likes from us.
+template <class Schema>
+size_t sizeOf(const typename capnp::List<Schema>::Reader& list) {
+  if (list.size() == 0) return 0;
+  const capnp::AnyStruct::Reader first = list[0];
+  const bool empty = first.getDataSection().size() < sizeof(capnp::word) && first.getPointerSection().size() == 0;
+  KJ_REQUIRE(!empty, "a list of nothing", list.size());
+  return list.size();
+}
 
 void encode(const std::vector<uint64_t>& from, capnp::List<uint64_t>::Builder to) {
   for (unsigned i = 0; i < from.size(); ++i) to.set(i, from[i]);
@@ -21,7 +32,7 @@ void encode(const std::vector<Version>& from, capnp::List<schema::Version>::Buil
 
 std::vector<Version> decode(capnp::List<schema::Version>::Reader from) {
   std::vector<Version> to;
-  to.reserve(from.size());
+  to.reserve(sizeOf<schema::Version>(from));
   for (const auto item : from)
     to.push_back({toString(item.getKey()), PutId(item.getPutId()), item.getOffset(), item.getBytes(), KeyLeaseId(item.getLease())});
   return to;
@@ -131,6 +142,7 @@ Reply decode(schema::Reply::Reader from) {
   to.fetch = from.getFetch();
   for (const auto node : from.getNodes()) to.nodes.push_back(toString(node));
   for (const uint64_t offset : from.getOffsets()) to.offsets.push_back(offset);
+  to.entries.reserve(sizeOf<schema::ListedKey>(from.getEntries()));
   for (const auto entry : from.getEntries()) {
     to.entries.push_back({toString(entry.getKey()), entry.getBytes(), PutId(entry.getPutId())});
   }
@@ -145,7 +157,7 @@ void encode(const std::vector<Request>& from, capnp::List<schema::Request>::Buil
 
 std::vector<Request> decode(capnp::List<schema::Request>::Reader from) {
   std::vector<Request> to;
-  to.reserve(from.size());
+  to.reserve(sizeOf<schema::Request>(from));
   for (const auto request : from) to.push_back(decode(request));
   return to;
 }
@@ -177,7 +189,7 @@ void encode(const std::vector<MasterMessage>& from, capnp::List<schema::MasterMe
 
 std::vector<MasterMessage> decode(capnp::List<schema::MasterMessage>::Reader from) {
   std::vector<MasterMessage> to;
-  to.reserve(from.size());
+  to.reserve(sizeOf<schema::MasterMessage>(from));
   for (const auto message : from) {
     MasterMessage& out = to.emplace_back();
     schema::Order::Reader order;
@@ -231,6 +243,7 @@ Registration decode(schema::Registration::Reader from) {
   to.label = toString(from.getLabel());
   to.ssd = from.getSsd();
   to.adopts = Incarnation(from.getAdopts());
+  to.occupied.reserve(sizeOf<schema::Extent>(from.getOccupied()));
   for (const auto extent : from.getOccupied()) to.occupied.push_back({extent.getOffset(), extent.getLength()});
   return to;
 }

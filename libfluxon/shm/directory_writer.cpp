@@ -77,6 +77,7 @@ Error DirectoryWriter::adoptSlots() {
     return Error{Code::corrupt, "directory slot " + std::to_string(slot) + ": " + what};
   };
   std::vector<Extent> extents;
+  std::vector<std::pair<uint64_t, std::string_view>> readable;  // hash, key
   const uint64_t segmentBytes = memory_.header->segmentBytes;
   for (uint32_t slot = 0; slot < slotCount_; ++slot) {
     const uint64_t word = memory_.slots[slot].word.load(std::memory_order_relaxed);
@@ -96,11 +97,16 @@ Error DirectoryWriter::adoptSlots() {
       return damaged(slot, "extent outside the segment");
     if (stateOf(word) == SlotState::committed && !putId(slot)) return damaged(slot, "a value without a version");
     extents.push_back({at, length});
+    // What is being reclaimed may be kept.
+    if (stateOf(word) == SlotState::committed || stateOf(word) == SlotState::reclaiming) readable.emplace_back(hash(slot), key(slot));
   }
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
   for (size_t i = 1; i < extents.size(); ++i) {
     if (extents[i].offset < extents[i - 1].offset + extents[i - 1].length) return {Code::corrupt, "directory: two slots share bytes"};
   }
+  std::sort(readable.begin(), readable.end());
+  if (std::adjacent_find(readable.begin(), readable.end()) != readable.end())
+    return {Code::corrupt, "directory: two readable values of one key"};
   // The tags say what the states say: an end between the two left one of them behind.
   for (uint32_t slot = 0; slot < slotCount_; ++slot) {
     const bool free = state(slot) == SlotState::free;

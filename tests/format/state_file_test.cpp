@@ -99,6 +99,14 @@ TEST_CASE("state file: one without its cluster, id, term or lease is incomplete,
   }
 }
 
+TEST_CASE("state file: a lease that no configuration gives is refused, also when its checksum is right") {
+  for (const auto& [lease, good] : {std::pair{"3600000", true}, {"3600001", false}, {"9999999999999999999", false}, {"-1", false}}) {
+    CAPTURE(lease);
+    const std::string body = "fluxon-state 1\ncluster c\ncluster-id f\nterm 1\nlease-ms " + std::string(lease) + "\n";
+    CHECK(parseState(body + checksumLine(body), "f").ok() == good);
+  }
+}
+
 TEST_CASE("state file: without members, and before the first term, it is complete too") {
   DurableState s = state();
   s.members.clear();

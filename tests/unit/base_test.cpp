@@ -1,6 +1,7 @@
 // base: sizes, names, ids, results, JSON strings, the configuration file.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <vector>
@@ -297,6 +298,16 @@ TEST_CASE("config: text that is no TOML is refused with its line") {
   CHECK(contains(wrong("[owner]\nnode = 'a'\nnode = 'b'\n"), "f.toml:3: "));
   CHECK(contains(wrong("[owner]\n[owner]\n"), "f.toml:2: "));
   CHECK(contains(wrong("[owner\n"), "f.toml:1: "));
+  CHECK(contains(wrong("caf\xC3\xA9 = 1\n"), "f.toml:1: "));
+  CHECK(contains(wrong("[::1]\n"), "f.toml: "));
+}
+
+TEST_CASE("config: a refusal has one line, whatever it quotes") {
+  for (const char* text : {"[common]\n\"a\\nb\" = 1\n", "\"a\\nb\" = 1\n", "[common]\ncluster = \"a\\u001b\\nb\"\n",
+                           "[up]\nnodes = [1,\n2]\n", "a = b\nc"}) {
+    const std::string why = wrong(text);
+    CHECK(std::none_of(why.begin(), why.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }));
+  }
 }
 
 TEST_CASE("config: a file that cannot be read is an error") {

@@ -372,6 +372,24 @@ TEST_CASE("directory: counts follow the states") {
   CHECK(d.writer.count(SlotState::free) == d.writer.slotCount());
 }
 
+TEST_CASE("directory: one with two readable values of a key is not taken over") {
+  for (const SlotState state : {SlotState::committed, SlotState::reclaiming}) {
+    Directory d;
+    d.put("key", 1);
+    const uint32_t other = d.grant("key", 4096).value();
+    d.writer.submit(other);
+    const DirectoryWriter::Memory memory{&d.header(), reinterpret_cast<Word*>(d.directory.data + d.header().tagsOffset),
+                                         reinterpret_cast<DirectorySlot*>(d.directory.data + d.header().slotsOffset),
+                                         d.keys.data + sizeof(KeysHeader)};
+    CHECK(DirectoryWriter::adopt(memory, d.shape).ok());
+    memory.slots[other].putId.store(2);
+    memory.slots[other].word.store(slotWord(1, state));
+    const auto adopted = DirectoryWriter::adopt(memory, d.shape);
+    REQUIRE_FALSE(adopted.ok());
+    CHECK(adopted.error().detail.find("two readable values") != std::string::npos);
+  }
+}
+
 TEST_CASE("directory view: truncated and foreign files are refused with a reason") {
   Directory d;
   REQUIRE(d.view());

@@ -45,8 +45,10 @@ std::string formatState(const DurableState& state) {
   std::string text = "fluxon-state 1\ncluster " + state.cluster + "\ncluster-id " + state.clusterId + "\nterm " +
                      std::to_string(state.term.value) + "\nlease-ms " + std::to_string(state.leaseMs) + "\n";
   for (const auto& [node, life] : state.members) text += "member " + node + " " + toString(life) + "\n";
-  return text + "crc " + crcOf(text) + "\n";
+  return sealed(text);
 }
+
+std::string sealed(const std::string& lines) { return lines + "crc " + crcOf(lines) + "\n"; }
 
 Result<DurableState> parseState(const std::string& text, const std::string& name) {
   const auto damaged = [&](const std::string& why) {
@@ -54,7 +56,7 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
   };
   const size_t last = text.rfind("crc ");
   if (last == std::string::npos || (last != 0 && text[last - 1] != '\n')) return damaged("no checksum line");
-  if (text.substr(last) != "crc " + crcOf(text.substr(0, last)) + "\n") return damaged("checksum does not match");
+  if (text != sealed(text.substr(0, last))) return damaged("checksum does not match");
   std::istringstream lines(text.substr(0, last));
   DurableState state;
   bool hasTerm = false, hasLease = false;
@@ -70,7 +72,7 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
       state.clusterId = value;
     } else if (key == "term" && number(value, state.term.value) && state.term.value <= PutId::kMaxTerm) {
       hasTerm = true;
-    } else if (key == "lease-ms" && number(value, state.leaseMs)) {
+    } else if (key == "lease-ms" && number(value, state.leaseMs) && state.leaseMs <= kLongestLeaseMs) {
       hasLease = true;
     } else if (std::string node; key == "member" && memberLine(value, node, life)) {
       state.members[node] = Incarnation(life);

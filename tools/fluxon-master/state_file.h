@@ -21,6 +21,8 @@
 
 namespace fluxon::master {
 
+constexpr uint64_t kLongestLeaseMs = 3'600'000;  // that fluxon.toml(5) accepts
+
 struct DurableState {
   std::string cluster;
   std::string clusterId;
@@ -51,6 +53,7 @@ Error storeState(StateDisk&, const std::string& path, const DurableState&);
 
 // The text form, for tests of the format.
 std::string formatState(const DurableState&);
+std::string sealed(const std::string& lines);  // with their checksum
 Result<DurableState> parseState(const std::string& text, const std::string& name);
 
 }  // namespace fluxon::master
