@@ -337,6 +337,20 @@ TEST_CASE("drain: what nobody else has is brought to others, then the node is to
   for (int i = 0; i < 20; ++i) CHECK(b.answer(b.get("k" + std::to_string(i))).peer.node == "b");
 }
 
+TEST_CASE("transfers: a delete of what only a transfer still has misses after the target was told, so that no later get joins it") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
+  a.put("k", 5000);
+  const OperationId get = b.get("k");
+  CHECK(w.core.evictTo("a", 0, w.now).ok());
+  a.reclaimDone(rpc::ReclaimResult::ok);
+  const OperationId removed = c.remove("k");
+  CHECK_FALSE(c.answered(removed));
+  CHECK(b.invalidateDone().size() == 1);
+  CHECK(c.answer(removed).code == Code::miss);
+  CHECK_FALSE(b.answer(getDone(b, get)).published);
+}
+
 TEST_CASE("drain: a node that is not there is forgotten, but not while the recovery window is open") {
   World w({"gone", "a"});
   Owner a = w.join("a");

@@ -134,7 +134,8 @@ void MasterCore::remove(Member& member, const rpc::Request& request, Time now) {
   ++counters_.removes;
   KeyEntry* entry = table_.find(request.key);
   if (entry && deferIfChanging(*entry, member, request)) return;
-  if (!entry || !entry->routed()) return replyCode(member, request.id, Code::miss);
+  // A value that was evicted may still be on its way to somebody: no get that begins from here on may join that.
+  if (!entry || (!entry->routed() && entry->transfers.empty())) return replyCode(member, request.id, Code::miss);
   // A dormant value ends like a readable one; that it was there is no one's business.
   removeKey(*entry, &member, request.id, now);
 }
@@ -172,6 +173,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   rpc::Reply answer;
   answer.id = change->request;
   if (change->removal) {
+    if (!entry.routed()) answer.code = Code::miss;
     table_.clearRoute(entry);
   } else {
     table_.setRoute(entry, change->below, change->bytes, change->lease);
