@@ -77,6 +77,7 @@ struct MasterMessage {
     reclaim @2 :Order;        # drop exactly this version if nobody reads it; answered with a result per item
     replicate @3 :Order;      # bring this version from `peer` into the extent of the item; answered by getDone
     leave @4 :Void;           # everything of this owner is elsewhere: end, and leave nothing behind
+    shrink @5 :Void;          # space is short here: what the owner has ahead of puts goes back by `release`; said again while it is
   }
 }
 

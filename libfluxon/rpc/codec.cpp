@@ -173,6 +173,10 @@ void encode(const std::vector<MasterMessage>& from, capnp::List<schema::MasterMe
       to[i].setLeave();
       continue;
     }
+    if (message.kind == CommandKind::shrink) {
+      to[i].setShrink();
+      continue;
+    }
     auto order = message.kind == CommandKind::invalidate ? to[i].initInvalidate()
                  : message.kind == CommandKind::reclaim  ? to[i].initReclaim()
                                                          : to[i].initReplicate();
@@ -199,6 +203,7 @@ std::vector<MasterMessage> decode(capnp::List<schema::MasterMessage>::Reader fro
       case schema::MasterMessage::RECLAIM: out.kind = CommandKind::reclaim, order = message.getReclaim(); break;
       case schema::MasterMessage::REPLICATE: out.kind = CommandKind::replicate, order = message.getReplicate(); break;
       case schema::MasterMessage::LEAVE: out.kind = CommandKind::leave; continue;
+      case schema::MasterMessage::SHRINK: out.kind = CommandKind::shrink; continue;
       default: KJ_FAIL_REQUIRE("unknown message of the master", static_cast<unsigned>(message.which()));
     }
     out.command = OperationId(order.getCommand());

@@ -104,7 +104,7 @@ struct Reply {
   std::vector<ListedKey> entries;
 };
 
-enum class CommandKind : uint16_t { reply, invalidate, reclaim, replicate, leave };
+enum class CommandKind : uint16_t { reply, invalidate, reclaim, replicate, leave, shrink };
 
 // From master to owner: an answer, or an order that is answered by invalidateDone, reclaimDone or getDone.
 struct MasterMessage {

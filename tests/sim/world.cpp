@@ -443,7 +443,7 @@ void World::show(const std::string& who, const rpc::MasterMessage& message) {
       text << " at " << reply.offset;
     for (const uint64_t offset : reply.offsets) text << " at " << offset;
   } else {
-    static constexpr const char* kKinds[] = {"reply", "invalidate", "reclaim", "replicate", "leave"};
+    static constexpr const char* kKinds[] = {"reply", "invalidate", "reclaim", "replicate", "leave", "shrink"};
     text << "  order " << message.command.value << " " << kKinds[static_cast<size_t>(message.kind)];
     for (const rpc::Version& item : message.items) text << " [" << item.key << " " << toString(item.putId) << " at " << item.offset << "]";
   }

@@ -256,6 +256,40 @@ TEST_CASE("master space: nothing is reserved while a put waits, and never more t
   CHECK(a.answer(a.reserve(64, 1)).offsets == none);
 }
 
+TEST_CASE("master space: a reserve is asked back when a put of another owner waits and no victim is left, and makes room for it") {
+  World w;
+  Owner a = w.join("a");
+  rpc::Registration other = w.registration("b", 50);
+  other.segmentBytes = kPageBytes;
+  Owner b = w.join(other);
+  const std::vector<uint64_t> reserved = a.answer(a.reserve(kPageBytes, 200)).offsets;
+  a.put("old", 40 * kPageBytes);
+  rpc::Request start;
+  start.kind = rpc::RequestKind::putStart;
+  start.key = "k";
+  start.after = "b";
+  start.bytes = 100 * kPageBytes;
+  start.timeLeftMs = 60'000;
+  const OperationId put = a.ask(start);
+  CHECK(a.orders(CommandKind::shrink).empty());  // a victim is being asked for
+  a.reclaimDone(ReclaimResult::ok);
+  w.pass(milliseconds(100));
+  CHECK_FALSE(a.orders(CommandKind::shrink).empty());
+  CHECK_FALSE(a.answered(put));
+  CHECK(a.release(reserved) == Code::ok);
+  CHECK(a.answer(put).code == Code::ok);
+}
+
+TEST_CASE("master space: an eviction asks a reserve back that keeps more in use than it may") {
+  World w;
+  Owner a = w.join("a");
+  a.reserve(kPageBytes, 64);
+  CHECK(w.core.evictTo("a", 50, w.now).ok());
+  CHECK(a.orders(CommandKind::shrink).empty());
+  CHECK(w.core.evictTo("a", 0, w.now).ok());
+  CHECK_FALSE(a.orders(CommandKind::shrink).empty());
+}
+
 TEST_CASE("master space: a release of what is not over is refused and frees nothing") {
   World w;
   Owner a = w.join("a");

@@ -391,6 +391,22 @@ struct ReservedNode : Node {
   }
 };
 
+TEST_CASE("owner reserve: it goes back when the master wants it, and is not asked for again before the next put") {
+  ReservedNode n;
+  const Answer grant = n.answer(n.putStart("k", 1000));
+  n.give(0);
+  n.order(rpc::CommandKind::shrink, 0, {});
+  CHECK(n.take(Kind::release).offsets.size() == 3);
+  CHECK(n.core.reserveBytes() == 0);
+  n.order(rpc::CommandKind::shrink, 0, {});
+  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.sent(Kind::reserve) == 0);
+  n.onRef(CommandKind::commit, grant.slotRef);
+  CHECK(n.sent(Kind::putReserved) == 1);
+  n.putStart("again", 1000);
+  CHECK(n.sent(Kind::reserve) == 1);
+}
+
 TEST_CASE("owner reserve: an aborted put returns its extent to the reserve, not to the master") {
   ReservedNode n;
   const uint64_t before = n.core.reserveBytes();

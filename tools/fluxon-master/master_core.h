@@ -186,6 +186,7 @@ class MasterCore {
   void serveWaiting(Member&, Time now);
   void askVictims(Member&, Time now);
   void backOff(Member&, Time now);
+  void askReserve(Member&);
 
   // changes.cpp: publish, remove, invalidate
   bool deferIfChanging(KeyEntry&, Member&, const rpc::Request&);

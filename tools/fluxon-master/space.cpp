@@ -112,6 +112,15 @@ void MasterCore::backOff(Member& member, Time now) {
   member.retryVictims = now + member.busyBackOff;
 }
 
+// Victims alone do not make room: what the owner has ahead of puts is to come back.
+void MasterCore::askReserve(Member& member) {
+  if (!member.wantsSpace() || !member.connected || member.space.bytes(Use::reserved) == 0) return;
+  FLUXON_MARK("master: a reserve is asked back");
+  rpc::MasterMessage message;
+  message.kind = rpc::CommandKind::shrink;
+  outbox_.send(member, std::move(message));
+}
+
 void MasterCore::askVictims(Member& member, Time now) {
   if (now < member.retryVictims) return;
   MemberSpace& space = member.space;
@@ -130,7 +139,10 @@ void MasterCore::askVictims(Member& member, Time now) {
   const std::vector<uint64_t> victims = space.takeVictims(wanted, member.waiting.size() + extentsAhead, kVictimsAtOnce);
   if (victims.empty()) {
     // What may go has gone.
-    if (space.bytes(Use::reclaiming) == 0) member.evictTo = UINT64_MAX, member.copyWanted = 0;
+    if (space.bytes(Use::reclaiming) == 0) {
+      askReserve(member);
+      member.evictTo = UINT64_MAX, member.copyWanted = 0;
+    }
     if (member.wantsSpace()) backOff(member, now);
     return;
   }
@@ -185,6 +197,7 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
     }
   }
   if (freed == 0) {
+    askReserve(member);
     backOff(member, now);
   } else {
     member.busyBackOff = Duration{0};

@@ -18,6 +18,7 @@ void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
     case rpc::CommandKind::reclaim: reclaim(message); break;
     case rpc::CommandKind::replicate: replicate(message, now); break;
     case rpc::CommandKind::leave: host_.leave(); break;
+    case rpc::CommandKind::shrink: shrinkReserve(Time::never()); break;
   }
   flush(now);
 }

@@ -115,6 +115,11 @@ void OwnerCore::freeSlot(uint32_t slot) {
   directory_.release(slot);
 }
 
+void OwnerCore::shrinkReserve(Time unusedSince) {
+  const std::vector<uint64_t> idle = reserve_.idleSince(unusedSince);
+  releases_.insert(releases_.end(), idle.begin(), idle.end());
+}
+
 // A put that has not been submitted ends. Its writer is done with the extent.
 void OwnerCore::giveUpPut(uint32_t slot, bool tellMaster) {
   const Put put = puts_.at(slot);
@@ -166,8 +171,7 @@ void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
       beat.offsets.push_back(directory_.offset(slot));
   }
   beats_[request(std::move(beat), {}, shm::CommandKind{}).request.id] = now;
-  const std::vector<uint64_t> idle = reserve_.idleSince(Time{now.ns - kReserveIdle.ns});
-  releases_.insert(releases_.end(), idle.begin(), idle.end());
+  shrinkReserve(Time{now.ns - kReserveIdle.ns});
   flush(now);
 }
 

@@ -300,6 +300,7 @@ class OwnerCore {
   void awaitReaders(const std::vector<uint32_t>& retired);
   void giveUpPut(uint32_t slot, bool tellMaster);
   void freeSlot(uint32_t slot);
+  void shrinkReserve(Time unusedSince);
   void open(const std::string& key);
   void close(const std::string& key, Time now);
   void wake(const std::string& key, Time now);

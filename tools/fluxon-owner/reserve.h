@@ -1,5 +1,5 @@
 // Reserve: extents that the master has handed over ahead of puts, by size, so that a plain put needs no answer of the master
-// before its bytes move. Sizes that are used get a reserve, those that are not give it back.
+// before its bytes move. Sizes that are used get a reserve; it goes back when they are not, or when the master is short of space.
 //
 // Life of a reserved extent:  asked ──► ready ──take──► in a put (granted, pending, committed: the slot's states)
 //                                         ▲                 │ abort
