@@ -171,9 +171,9 @@ interface Operator {
   # For people: fluxonctl. What is read is cut into pages.
   members @0 () -> (members :List(Member));
   routes @1 (prefix :Data, after :Data, limit :UInt32) -> (routes :List(Route), more :Bool);
-  drain @3 (node :Text) -> (code :UInt16, detail :Text);
+  drain @3 (node :Text, cancel :Bool) -> (code :UInt16, detail :Text);
   # The node's values are brought to other nodes; then it leaves for good. A node that is not there is waited for no more. `members`
-  # shows how far it is.
+  # shows how far it is. `cancel` takes a drain back whose node has not left.
 
   evict @4 (node :Text, percent :UInt32) -> (code :UInt16, detail :Text);
   # Values go until at most `percent` of each segment is in use, or of the segment of one node; as far as nobody reads them.

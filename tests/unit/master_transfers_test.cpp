@@ -337,6 +337,34 @@ TEST_CASE("drain: what nobody else has is brought to others, then the node is to
   for (int i = 0; i < 20; ++i) CHECK(b.answer(b.get("k" + std::to_string(i))).peer.node == "b");
 }
 
+TEST_CASE("drain: it holds over the lives of the owner until the node has left or it is taken back") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  CHECK(w.core.undrain("a").code == Code::unavailable);
+  REQUIRE(w.core.drain("a", w.now).ok());
+  w.pass(seconds(20), {&b});
+  Owner next = w.on("a");
+  CHECK(next.answer(startFor(next, "k", 5000)).peer.node == "b");
+  CHECK(w.core.undrain("a").ok());
+  CHECK(next.answer(startFor(next, "l", 5000)).peer.node.empty());
+  REQUIRE(w.core.drain("a", w.now).ok());
+  w.core.leave(*next.member, MasterCore::Content::gone, w.now);
+  CHECK(w.core.undrain("a").code == Code::unavailable);
+  Owner last = w.on("a");
+  CHECK(last.answer(startFor(last, "m", 5000)).peer.node.empty());
+}
+
+TEST_CASE("drain: while all nodes are being drained a put is unavailable, and too large only if no segment would hold it") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  REQUIRE(w.core.drain("a", w.now).ok());
+  REQUIRE(w.core.drain("b", w.now).ok());
+  const rpc::Reply refused = a.answer(startFor(a, "k", 5000));
+  CHECK(refused.code == Code::unavailable);
+  CHECK(refused.detail == "all nodes are being drained");
+  CHECK(a.answer(startFor(a, "k", kSegment + 1)).code == Code::tooLarge);
+}
+
 TEST_CASE("transfers: a delete of what only a transfer still has misses after the target was told, so that no later get joins it") {
   Hosts w;
   Owner a = w.on("a"), b = w.on("b"), c = w.on("c");

@@ -98,9 +98,10 @@ class MasterCore {
   // What durable() was at `version` is on disk.
   void persisted(uint64_t version, Time now);
 
-  // For operators. drain: the node's values are brought to others, then it is told to leave. evictTo: victims go until at most
-  // `percent` of each segment is in use. unavailable: no such member.
+  // For operators. drain: the node's values are brought to others, then it is told to leave; undrain: no more, what has been brought
+  // stays. evictTo: victims go until at most `percent` of each segment is in use. unavailable: no such member.
   Error drain(const std::string& node, Time now);
+  Error undrain(const std::string& node);
   Error evictTo(const std::string& node, uint64_t percent, Time now);
 
   void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now);

@@ -61,6 +61,8 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
       fresh->inWindow = true;
     }
   }
+  // A drain holds until the node has left, whatever becomes of its owner meanwhile.
+  fresh->draining = known && known->draining && known->state != MemberState::left;
   result.inventory = fresh->before || fresh->inWindow;
   if (known && !fresh->before) forget(known);
   members_[registration.node] = member = std::move(fresh);

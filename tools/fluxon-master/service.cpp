@@ -108,8 +108,9 @@ class Service::OperatorServer final : public schema::Operator::Server {
 
   kj::Promise<void> drain(DrainContext context) override {
     const std::string node = rpc::toString(context.getParams().getNode());
-    const Error error = service_.core_.drain(node, bootTime());
-    log::info("drain of node " + node + ": " + (error.ok() ? "begun" : error.message()));
+    const bool cancel = context.getParams().getCancel();
+    const Error error = cancel ? service_.core_.undrain(node) : service_.core_.drain(node, bootTime());
+    log::info("drain of node " + node + ": " + (!error.ok() ? error.message() : cancel ? "taken back" : "begun"));
     context.getResults().setCode(static_cast<uint16_t>(error.code));
     context.getResults().setDetail(rpc::textOf(error.detail));
     service_.run();

@@ -39,7 +39,17 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
   if (asker != &member || member.draining || size > member.space.capacity() || (ssds_ > 0 && !member.registration().ssd)) {
     const std::vector<Member*> others = candidates(*asker, size, now);
     if (others.empty()) {
-      return refuse(Code::tooLarge, std::to_string(request.bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity()));
+      uint64_t largest = 0;
+      bool drained = true;
+      for (const auto& [node, other] : members_) {
+        if (other->state != MemberState::joined || (ssds_ > 0 && !other->registration().ssd)) continue;
+        largest = std::max(largest, other->space.capacity());
+        drained &= other->draining;
+      }
+      if (size > largest) {
+        return refuse(Code::tooLarge, std::to_string(request.bytes) + " bytes, the largest segment holds " + std::to_string(largest));
+      }
+      return refuse(Code::unavailable, drained ? "all nodes are being drained" : "no node that is not being drained can have the value");
     }
     home = others.front();
   }

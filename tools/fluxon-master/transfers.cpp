@@ -284,6 +284,15 @@ Error MasterCore::drain(const std::string& node, Time now) {
   return {};
 }
 
+Error MasterCore::undrain(const std::string& node) {
+  const auto found = members_.find(node);
+  if (found == members_.end() || !found->second->draining || found->second->state == MemberState::left)
+    return {Code::unavailable, "node '" + node + "' is not being drained"};
+  found->second->draining = false;
+  found->second->toMove.clear();
+  return {};
+}
+
 // A draining member: values that nobody else has go to others, a few at a time; then it may leave.
 void MasterCore::moveOut(Member& member, Time now) {
   if (now < member.retryMove || member.state != MemberState::joined) return;

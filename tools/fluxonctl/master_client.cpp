@@ -157,9 +157,10 @@ Result<std::vector<RouteInfo>> MasterClient::routes(const std::string& prefix, c
   return routes;
 }
 
-Error MasterClient::drain(const std::string& node) {
+Error MasterClient::drain(const std::string& node, Drain what) {
   auto request = state_->operatorClient().drainRequest();
   request.setNode(rpc::textOf(node));
+  request.setCancel(what == Drain::cancel);
   const auto answer = state_->answer(request.send());
   return answer ? Error{codeFromWire(answer.value().getCode()), rpc::toString(answer.value().getDetail())} : answer.error();
 }

@@ -52,7 +52,8 @@ class MasterClient {
   Result<std::vector<MemberInfo>> members();
   // Up to `limit` routes after `after`; fewer only at the end.
   Result<std::vector<RouteInfo>> routes(const std::string& prefix, const std::string& after, uint32_t limit);
-  Error drain(const std::string& node);
+  enum class Drain { begin, cancel };
+  Error drain(const std::string& node, Drain);
   // `node` empty: all.
   Error evict(const std::string& node, uint32_t percent);
   // Body of http://<address><path>.

@@ -124,9 +124,11 @@ int watch(MasterClient& master, const Options& options, const std::string& what,
 
 int drain(MasterClient& master, const Options& options) {
   const std::string& node = options.nodes.front();
-  if (const Error error = master.drain(node); !error.ok()) return fail(error);
+  const MasterClient::Drain what = options.cancel ? MasterClient::Drain::cancel : MasterClient::Drain::begin;
+  if (const Error error = master.drain(node, what); !error.ok()) return fail(error);
+  const bool waits = options.wait && !options.cancel;
   bool lost = false;
-  int status = !options.wait ? 0 : watch(master, options, "drain of " + node, [&](const auto& members, std::string& left) {
+  int status = !waits ? 0 : watch(master, options, "drain of " + node, [&](const auto& members, std::string& left) {
     for (const MemberInfo& member : members) {
       if (member.node != node || member.state == "left") continue;
       if ((lost = !lives(member))) return true;
@@ -135,9 +137,13 @@ int drain(MasterClient& master, const Options& options) {
     }
     return true;
   });
-  if (lost) status = fail({Code::unavailable, "node " + node + " ended before everything was elsewhere (drain it again to forget it)"});
-  if (status == 0 && options.format == Format::json) Rows(Format::json).add({text("node", node), flag("left", options.wait)});
-  if (status == 0 && options.format == Format::table) emit("node " + node + (options.wait ? " has left\n" : " is being drained\n"));
+  if (lost) {
+    status = fail({Code::unavailable, "node " + node + " ended before everything was elsewhere; the drain goes on when it is back "
+                                      "(drain it again to forget it)"});
+  }
+  if (status == 0 && options.format == Format::json) Rows(Format::json).add({text("node", node), flag("left", waits)});
+  const char* const outcome = options.cancel ? " is drained no more\n" : waits ? " has left\n" : " is being drained\n";
+  if (status == 0 && options.format == Format::table) emit("node " + node + outcome);
   return status;
 }
 

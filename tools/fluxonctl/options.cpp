@@ -128,6 +128,7 @@ class Verbs {
     CLI::App* drain = verb(app_, "drain", "bring a node's values to others, and let it leave for good", Verb::drain);
     drain->add_option("NODE", options_.nodes, "the node")->required()->expected(1)->allow_extra_args(false);
     drain->add_flag("!--no-wait", options_.wait, "only begin");
+    drain->add_flag("--cancel", options_.cancel, "take back a drain whose node has not left");
     CLI::App* evict = verb(app_, "evict", "let values go until no more than a share of each segment is in use", Verb::evict);
     evict->add_option("NODE", options_.nodes, "only of this node")->expected(1)->allow_extra_args(false);
     evict->add_option("--to", options_.percent, "percent of the segment, 0 to 100")->required()->check(CLI::Range(0, 100));

@@ -41,6 +41,7 @@ struct Options {
   uint32_t percent = 0;                 // evict
   uint32_t replicas = 1;                // put
   bool wait = true;                     // drain, evict: until it is done
+  bool cancel = false;                  // drain
   bool detach = false;
   std::string logDir;
 
