@@ -141,6 +141,19 @@ TEST_CASE("a late commit of a put whose writer was taken for dead is refused") {
   CHECK(eventually([&] { return atRest(cluster); }));
 }
 
+TEST_CASE("a put that begins while there is no master waits for the next one, at most until its deadline") {
+  Cluster cluster;
+  auto client = cluster.client();
+  cluster.kill("master");
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_serving") == 0; }));
+  CHECK(codeOf([&] { client.put("late", valueOf(1, 100'000), {.timeoutMs = 300}); }) == FLUXON_UNAVAILABLE);
+  std::thread put([&] { CHECK(codeOf([&] { client.put("key", valueOf(2, 100'000), {.timeoutMs = 30'000}); }) == FLUXON_OK); });
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_puts_total") == 2; }));
+  cluster.start("master");
+  put.join();
+  CHECK(client.get("key")->text() == valueOf(2, 100'000));
+}
+
 TEST_CASE("SIGTERM under load: every daemon exits with 0 within five seconds, and an owner's values wait for its next life") {
   for (const std::string victim : {"n0", "master"}) {
     CAPTURE(victim);

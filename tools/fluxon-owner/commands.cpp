@@ -107,7 +107,7 @@ bool OwnerCore::mustWait(const Command& command) const {
 }
 
 void OwnerCore::get(Caller caller, Command command, Time now) {
-  ++counters_.ringGets;
+  counters_.ringGets += command.attempts == 0;
   if (!serving(now)) {
     answerCode(caller, Code::unavailable, "no serving lease: the master does not answer");
   } else if (answerLocal(caller, command)) {
@@ -151,17 +151,22 @@ void OwnerCore::askRoute(Caller caller, Command command, Time now) {
   this->request(std::move(request), caller, command.kind).asked = std::move(command);
 }
 
-// True: refused, and answered.
-bool OwnerCore::refusePut(Caller caller, const Command& command, Time now) {
-  if (command.key.empty()) return answerCode(caller, Code::invalidKey, "empty"), true;
-  if (!serving(now) || !listening_ || reporting_)
-    return answerCode(caller, Code::unavailable, "no serving lease: the master does not answer"), true;
-  return false;
+// Runs it again after a pause that grows to 128 ms, and at its deadline answers it `unavailable`.
+void OwnerCore::putOff(Caller caller, Command command, std::string why, Time now) {
+  const Duration pause = milliseconds(int64_t{1} << std::min(command.attempts++, 7u));
+  const Time when = std::min(now + pause, command.deadline);
+  later_.emplace(when, Later{caller, std::move(command), std::move(why)});
 }
 
 void OwnerCore::putStart(Caller caller, Command command, Time now) {
-  if (refusePut(caller, command, now)) return;
-  ++counters_.puts;
+  counters_.puts += command.attempts == 0;
+  if (command.key.empty()) {
+    answerCode(caller, Code::invalidKey, "empty");
+    return;
+  }
+  if (!serving(now) || !listening_ || reporting_) {
+    return putOff(caller, std::move(command), "no serving lease: the master does not answer", now);
+  }
   const uint64_t size = extentBytes(command.valueBytes);
   // What the master may refuse is asked first, before an older value of ours is given up for it.
   const bool isInline = command.kind == shm::CommandKind::putInline;
@@ -178,8 +183,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
     request.flags = command.flags;
     request.lease = command.lease;
     request.timeLeftMs = timeLeftMs(command.deadline, now);
-    Pending& pending = this->request(std::move(request), caller, command.kind);
-    pending.value = std::move(command.extra);
+    this->request(std::move(request), caller, command.kind).asked = std::move(command);
     return;
   }
   const std::optional<uint32_t> slot = directory_.grant(command.key, keyHash(command.key), *offset, command.valueBytes,
@@ -207,7 +211,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
 }
 
 void OwnerCore::putInline(Caller caller, Command command, Time now) {
-  ++counters_.putsInline;
+  counters_.putsInline += command.attempts == 0;
   command.valueBytes = command.extra.size();
   putStart(caller, std::move(command), now);
 }

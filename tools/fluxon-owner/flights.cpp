@@ -9,7 +9,6 @@
 namespace fluxon::owner {
 namespace {
 
-constexpr unsigned kAttempts = 3;                // fetches that a get lives through
 constexpr size_t kOrdersKnown = 4096;
 
 }  // namespace
@@ -163,14 +162,8 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   for (Waiting& waiting : takeWaiting(key, id)) {
     waiting.command.avoid = flight.node;
     waiting.command.alone = true;
-    if (++waiting.command.attempts < kAttempts && now < waiting.command.deadline) {
-      FLUXON_MARK("owner: a get whose fetch failed asks again");
-      get(waiting.caller, std::move(waiting.command), now);
-    } else {
-      FLUXON_MARK("owner: a get has no attempts left");
-      answerCode(waiting.caller, now < waiting.command.deadline ? Code::unavailable : Code::timedOut,
-                 "node " + flight.node + ": " + error.message());
-    }
+    FLUXON_MARK("owner: a get whose fetch failed asks again");
+    putOff(waiting.caller, std::move(waiting.command), "node " + flight.node + ": " + error.message(), now);
   }
   close(key, now);
   flush(now);

@@ -56,7 +56,7 @@ void OwnerCore::part(bool keep, Time now) {
     directory_.setServing(Incarnation());
     directory_.setContent(Incarnation());
   }
-  failPending();
+  failPending(now);
   pending_.clear();
   beats_.clear();
   begun_.clear();
@@ -117,6 +117,7 @@ void OwnerCore::part(bool keep, Time now) {
 
 bool OwnerCore::stop(Time now) {
   keep(now);
+  for (const auto& [when, next] : std::exchange(later_, {})) answerCode(next.caller, Code::unavailable, "the owner stops");
   directory_.setLease(0);
   directory_.setServing(Incarnation());
   return directory_.count(shm::SlotState::committed) > 0;

@@ -153,6 +153,7 @@ void OwnerCore::clientGone(ClientId client, Time now) {
   for (auto& [key, control] : controls_) {
     std::erase_if(control.waiting, [&](const Waiting& waiting) { return waiting.caller.client == client; });
   }
+  std::erase_if(later_, [&](const auto& next) { return next.second.caller.client == client; });
   nextRetiredScan_ = now;  // its hazards are gone
   flush(now);
 }
@@ -178,7 +179,17 @@ void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
 void OwnerCore::tick(Time now) {
   if (!lapsed_ && !serving(now)) {
     lapsed_ = true;
-    failPending();
+    failPending(now);
+  }
+  while (!later_.empty() && later_.begin()->first <= now) {
+    Later next = std::move(later_.begin()->second);
+    later_.erase(later_.begin());
+    if (now < next.command.deadline) {
+      command(next.caller, std::move(next.command), now);
+    } else {
+      FLUXON_MARK("owner: a command was put off until its deadline");
+      answerCode(next.caller, Code::unavailable, std::move(next.why));
+    }
   }
   if (now >= nextRetiredScan_) scanRetired(now);
   flush(now);
@@ -188,6 +199,7 @@ Time OwnerCore::nextWake() const {
   Time next = Time::never();
   if (!retired_.empty() && !retiredScanning_ && !reporting_) next = nextRetiredScan_;
   if (!lapsed_) next = std::min(next, Time{directory_.leaseUntilNs()});
+  if (!later_.empty()) next = std::min(next, later_.begin()->first);
   return next;
 }
 

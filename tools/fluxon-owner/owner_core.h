@@ -67,8 +67,8 @@ struct Command {
   uint64_t slotRef = 0;
   KeyLeaseId lease;
   Time deadline;
-  // A get on its way: how often a fetch has failed for it, the node that failed, that its neighbour cannot be reached, and that it
-  // asks by itself although another get of the key is asking.
+  // How often it has been put off. A get on its way: the node that failed, that its neighbour cannot be reached, and that it asks by
+  // itself although another get of the key is asking.
   unsigned attempts = 0;
   std::string avoid;
   bool far = false;
@@ -211,9 +211,8 @@ class OwnerCore {
     Caller caller;
     shm::CommandKind command{};
     uint32_t slot = UINT32_MAX;  // of the put
-    std::string value;           // of an inline put
-    bool given = false;          // the caller has been answered (its lease ran out): only the effects count
-    Command asked;               // a get: to run again
+    bool given = false;          // the caller is not waiting for it any more (our lease ran out): only the effects count
+    Command asked;               // a get or a putStart: to run again
     uint64_t flight = 0;         // getDone: who waited for it
     PutId putId;                 // getDone: what it brought; spread: what was put
   };
@@ -256,7 +255,7 @@ class OwnerCore {
   void forward(Caller, const Command&, rpc::Request, Time now);
   bool answerLocal(Caller, const Command&);
   bool mustWait(const Command&) const;
-  bool refusePut(Caller, const Command&, Time now);
+  void putOff(Caller, Command, std::string why, Time now);
   bool answerCode(Caller, Code, std::string detail = {});
   Put* granted(Caller, const Command&, uint32_t& slot);
 
@@ -268,7 +267,7 @@ class OwnerCore {
   void answerPut(const Pending&);
   bool undecided(uint32_t except) const;
   void settlePublished(const std::string& key, Time now);
-  void failPending();
+  void failPending(Time now);
 
   // flights.cpp
   void gotRoute(Pending&, const rpc::Reply&, Time now);
@@ -327,6 +326,12 @@ class OwnerCore {
   };
   std::map<PutId, Export> exports_;         // slots that peers may read
   std::unordered_map<std::string, Control> controls_;
+  struct Later {
+    Caller caller;
+    Command command;
+    std::string why;
+  };
+  std::multimap<Time, Later> later_;  // commands that run again then
   std::vector<uint32_t> retired_;
   std::unordered_map<uint64_t, Scan> scans_;
   std::vector<uint64_t> releases_;       // extents to be reported free

@@ -123,7 +123,7 @@ void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) 
   puts_[*slot] = Put{isInline ? ClientId() : pending.caller.client, asked.id, reply.putId, asked.flags, asked.lease, false};
   puts_[*slot].elsewhere = reply.fetch;
   if (isInline && !pending.given) {
-    std::memcpy(segment_ + reply.offset, pending.value.data(), pending.value.size());
+    std::memcpy(segment_ + reply.offset, pending.asked.extra.data(), pending.asked.extra.size());
     return submit(*slot, pending.caller, pending.command);
   }
   Answer answer;
@@ -246,8 +246,8 @@ void OwnerCore::answerPut(const Pending& pending) {
   host_.answer(pending.caller, std::move(answer));
 }
 
-// The serving lease has run out, or the term is over: callers are answered; effects are undone when the replies come.
-void OwnerCore::failPending() {
+// The serving lease has run out, or the term is over: callers are answered, or try again; effects are undone when the replies come.
+void OwnerCore::failPending(Time now) {
   for (auto& [id, pending] : pending_) {
     if (!pending.caller.client || pending.given) continue;
     pending.given = true;
@@ -258,6 +258,14 @@ void OwnerCore::failPending() {
       case rpc::RequestKind::leaseGrant: case rpc::RequestKind::leaseKeepAlive: case rpc::RequestKind::leaseRevoke:
         answerCode(pending.caller, Code::outcomeUnknown, "the master does not answer");
         break;
+      case rpc::RequestKind::putStart:
+        // Nothing is granted. A second one must not find the first one in flight.
+        if ((pending.request.flags & shm::kRejectIfInFlight) == 0) {
+          FLUXON_MARK("owner: a put waits for its master");
+          putOff(pending.caller, std::move(pending.asked), "the master does not answer", now);
+          break;
+        }
+        [[fallthrough]];
       default: answerCode(pending.caller, Code::unavailable, "the master does not answer"); break;
     }
   }
