@@ -323,6 +323,23 @@ TEST_CASE("leftovers of a killed owner, whole, cut, empty or links to elsewhere,
   }
 }
 
+TEST_CASE("another segment_size or max_keys begins with an empty cache and says why, not that anything is damaged") {
+  Cluster cluster;
+  const auto restart = [&](const std::string& owner, const std::string& why) {
+    cluster.client().put("key", "value");
+    cluster.kill("n0");
+    Cluster::Shape shape;
+    shape.owner = owner;
+    cluster.configure(shape);
+    cluster.start("n0");
+    CHECK_FALSE(cluster.client().get("key").has_value());
+    CHECK_MESSAGE(has(cluster.log("n0"), " starts empty: " + why), cluster.log("n0"));
+    CHECK_FALSE(has(cluster.log("n0"), "damaged"));
+  };
+  restart("segment_size = \"32MiB\"\n", "owner.segment_size was changed from 64 MiB to 32 MiB");
+  restart("segment_size = \"32MiB\"\nmax_keys = 1000\n", "owner.max_keys was changed");
+}
+
 TEST_CASE("what cannot be cleared away is named, and left as it is") {
   Place place;
   const std::string config = place.configure(), cluster = place.root() + "/t", node = cluster + "/n0";

@@ -29,7 +29,7 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   if (Error error = files->adoptFiles(); error.ok()) {
     log::info("goes on with the values of the last life");
   } else {
-    if (error.code != Code::miss) log::warn("starts empty: " + error.message());
+    if (error.code != Code::miss) log::warn("starts empty: " + (error.code == Code::badConfig ? error.detail : error.message()));
     for (shm::MappedFile* map : {&files->segmentMap_, &files->directoryMap_, &files->keysMap_}) *map = shm::MappedFile();
     shm::unlinkNodeFiles(paths, node);
     if (Error failed = files->makeFiles(incarnation); !failed.ok()) return failed;
@@ -39,15 +39,21 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   return files;
 }
 
-// Takes over the files of the last life. miss: there are none; else why they cannot be.
+// Takes over the files of the last life. miss: there are none; badConfig: they are whole, but the configuration asks for others; else
+// why they cannot be.
 Error NodeFiles::adoptFiles() {
   if (::access(file("directory").c_str(), F_OK) != 0) return {Code::miss, ""};
   const auto open = [&](const char* name, const char (&magic)[9], uint64_t bytes, shm::MappedFile& map) -> Error {
     Result<shm::MappedFile> opened = shm::MappedFile::open(file(name), shm::Access::readWrite);
     if (!opened) return opened.error();
-    if (opened->bytes() != bytes) return {Code::corrupt, file(name) + " has another size than the configuration asks for"};
+    if (opened->bytes() < sizeof(shm::FileHeader)) return {Code::corrupt, file(name) + " is too short"};
     const auto& header = *reinterpret_cast<const shm::FileHeader*>(opened->data());
     if (const char* why = shm::refuse(header, magic, opened->bytes())) return {Code::corrupt, file(name) + ": " + why};
+    if (opened->bytes() != bytes && &map == &segmentMap_) {
+      return {Code::badConfig, "owner.segment_size was changed from " + formatSize(opened->bytes() - shm::kSegmentDataOffset) + " to " +
+                                   formatSize(shape_.segmentBytes)};
+    }
+    if (opened->bytes() != bytes) return {Code::badConfig, "owner.max_keys was changed"};
     map = std::move(opened).value();
     return {};
   };
