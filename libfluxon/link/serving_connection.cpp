@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "link/crc32c.h"
+#include "link/socket_address.h"
 
 namespace fluxon::link {
 
@@ -39,7 +40,12 @@ void ServingConnection::sendFrame(const void* from, size_t bytes) {
 }
 
 void ServingConnection::refuse(Code code, const std::string& why) {
-  link_.log("data connection" + (handshake_.peer().node.empty() ? "" : " of " + handshake_.peer().node) + " refused: " + why);
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  const bool known = ::getpeername(socket(), reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+  const std::string node = handshake_.peer().node;
+  link_.log("refused a data connection of " + (known ? toString(peer) : "a peer that is gone") + (node.empty() ? "" : ", node " + node) +
+            ": " + why);
   close({code, why});
 }
 

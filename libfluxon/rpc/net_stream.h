@@ -5,7 +5,7 @@
 //   connect ───────────────────────────────────────►   accepted: opening
 //   TLS, if access has it  ◄──────────────────────►
 //   hello, proof  ◄───────────────────────────────►    the proof is right: open, handed on
-//                                                      anything else, or 5 s: refused, one line in the log, counted
+//                                                      anything else, or 5 s: refused, counted, seldom a line in the log
 //
 // Invariants
 //   1. No byte of a peer is handed on before its proof is right.

@@ -255,7 +255,7 @@ kj::Own<kj::AsyncIoStream> wrapSocket(kj::UnixEventPort& port, kj::AutoCloseFd f
 
 void Refusals::add(const std::string& peer, const std::string& why) {
   ++count_;
-  log::warn("refused a connection of " + peer + ": " + why);
+  if (const std::string line = lines_.line("refused a connection of " + peer + ": " + why, bootTime()); !line.empty()) log::warn(line);
 }
 
 kj::Promise<Connected> connectTcp(kj::AsyncIoContext& io, const Endpoint& endpoint, kj::Duration patience) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "base/result.h"
 
 namespace fluxon::rpc {
@@ -27,7 +28,7 @@ namespace fluxon::rpc {
 // A stream over a connected socket that does not block.
 kj::Own<kj::AsyncIoStream> wrapSocket(kj::UnixEventPort&, kj::AutoCloseFd);
 
-// Connections that a process has refused: a line each in the log, and their number.
+// Connections that a process has refused: their number, and a line in the log, seldom.
 class Refusals {
  public:
   void add(const std::string& peer, const std::string& why);
@@ -35,6 +36,7 @@ class Refusals {
 
  private:
   uint64_t count_ = 0;
+  log::Seldom lines_;
 };
 
 // Connects at once or fails: a unix socket never waits, but for a full backlog, which is `unavailable`.

@@ -254,7 +254,8 @@ TEST_CASE("access: random bytes, truncated openings and other protocols are refu
   const std::string log = master->log("master");
   size_t lines = 0;
   for (size_t at = 0; (at = log.find("refused a connection of", at)) != std::string::npos; ++at) ++lines;
-  CHECK(lines == static_cast<size_t>(refused));
+  CHECK(lines >= 1);
+  CHECK(lines < static_cast<size_t>(refused));  // one a second at most
   putAndGet(*master);
 }
 
@@ -296,6 +297,7 @@ TEST_CASE("access: nonsense on an owner's link, from strangers and from those wh
   }
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_link", "refusedHellos") >= 30; }));
   CHECK(cluster.metric("n0", "fluxon_owner_link", "refusedFrames") > 0);
+  CHECK(contains(cluster.log("n0"), "link: refused a data connection of 127.0.0.1:"));
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_link", "connectionsOpen") == 0; }));
   CHECK(contains(cluster.log("n0"), "link: "));
   CHECK(client.get("key")->text() == "value");

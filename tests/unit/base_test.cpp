@@ -10,6 +10,7 @@
 #include "base/extent.h"
 #include "base/ids.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
 
@@ -32,6 +33,15 @@ std::string refusal(const std::string& text, uint64_t minimum = 1) {
   return size.error().detail;
 }
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("log: of lines that strangers cause one a second is said, and how many were not") {
+  log::Seldom seldom;
+  CHECK(seldom.line("a", Time{seconds(5).ns}) == "a");
+  CHECK(seldom.line("b", Time{seconds(6).ns - 1}).empty());
+  CHECK(seldom.line("c", Time{seconds(6).ns - 1}).empty());
+  CHECK(seldom.line("d", Time{seconds(6).ns}) == "d (2 lines like this were left out before it)");
+  CHECK(seldom.line("e", Time{seconds(7).ns}) == "e");
+}
 
 TEST_CASE("size: units are binary whatever their spelling") {
   CHECK(sizeOf("0") == 0);

@@ -154,7 +154,9 @@ Error PeerLink::open() {
   if (tcp_) return {};
   link::TcpLink::Settings settings;
   settings.listen = config_.owner.link;
-  settings.log = [](const std::string& line) { log::warn("link: " + line); };
+  settings.log = [seldom = log::Seldom()](const std::string& text) mutable {
+    if (const std::string line = seldom.line(text, bootTime()); !line.empty()) log::warn("link: " + line);
+  };
   Result<std::unique_ptr<link::TcpLink>> started = link::TcpLink::start(settings, secret_, files_.node(), view_, *hazards_);
   if (!started) return started.error();
   tcp_ = std::move(started).value();
