@@ -126,7 +126,7 @@ TEST_CASE("doctor: a root that cannot be made, or is no folder, fails") {
   CHECK_MESSAGE(has(linesOf(missing, "shm"), "/no: No such file or directory"), missing.out);
 }
 
-TEST_CASE("doctor: what a killed owner leaves is found with its size, and gone when the node has started again") {
+TEST_CASE("doctor: what an owner leaves is found with its size: kept for a node of this host, in question for another") {
   Cluster cluster;
   CHECK(has(linesOf(doctor(cluster.config(), "--node n0"), "leftovers"), "ok    leftovers  none"));
   CHECK(has(linesOf(doctor(cluster.config(), "--node n0"), "shm"), " already theirs; 1 node needs "));
@@ -134,9 +134,9 @@ TEST_CASE("doctor: what a killed owner leaves is found with its size, and gone w
   cluster.kill("n0");
   const Ended left = doctor(cluster.config(), "--node n0");
   CHECK(left.status == 0);
-  CHECK_MESSAGE(has(linesOf(left, "leftovers"), "warn  leftovers  " + cluster.root() + "/t/n0 holds "), left.out);
-  CHECK(has(linesOf(left, "leftovers"), "[start node n0, which frees it, or rm -r " + cluster.root() + "/t/n0]"));
-  CHECK(has(linesOf(doctor(cluster.config(), "--node n1"), "leftovers"), "[rm -r " + cluster.root() + "/t/n0]"));
+  CHECK_MESSAGE(has(linesOf(left, "leftovers"), "ok    leftovers  " + cluster.root() + "/t/n0 holds "), left.out);
+  CHECK(has(linesOf(left, "leftovers"), " of node n0, kept for its next start\n"));
+  CHECK(has(linesOf(doctor(cluster.config(), "--node n1"), "leftovers"), "again, or rm -r " + cluster.root() + "/t/n0]"));
   cluster.start("n0");
   CHECK(has(linesOf(doctor(cluster.config(), "--node n0"), "leftovers"), "ok    leftovers  none"));
 }
@@ -174,6 +174,11 @@ TEST_CASE("doctor: a fixed port is free, another's, or its own process's") {
   std::ofstream(two, std::ios::app) << "[up]\nnodes = [\"n0\", \"n1\"]\n";
   CHECK(has(linesOf(doctor(two), "ports"), "for n0, n1: only one process can listen there"));
   CHECK(has(linesOf(doctor(place.configure("http = \"192.0.2.1:9100\"\n")), "ports"), "fail  ports "));
+  ListeningPort other;
+  const std::string address = "\"127.0.0.1:" + std::to_string(other.port) + "\"\n";
+  const std::string held = "held by process " + std::to_string(::getpid());
+  CHECK(has(linesOf(doctor(place.configure("link = " + address)), "ports"), "for n0: " + held));
+  CHECK(has(linesOf(doctor(place.configure("", "listen = " + address)), "ports"), "for master: " + held));
 }
 
 TEST_CASE("doctor: a running cluster is asked for its members; without its master, or with one that does not answer, it fails") {
@@ -189,4 +194,14 @@ TEST_CASE("doctor: a running cluster is asked for its members; without its maste
   CHECK(ended.status == 69);
   CHECK_MESSAGE(has(linesOf(ended, "cluster"), "fail  cluster "), ended.out);
   CHECK(has(linesOf(ended, "cluster"), "[start fluxon-master]"));
+}
+
+TEST_CASE("doctor: a master on another host that is not there fails, though nothing runs here") {
+  ListeningPort port;
+  const Place place;
+  const std::string config = place.configure("", "", "", "master = \"127.0.0.1:" + std::to_string(port.port) + "\"\n");
+  port.close();
+  const Ended ended = doctor(config);
+  CHECK(ended.status == 69);
+  CHECK_MESSAGE(has(linesOf(ended, "cluster"), "Connection refused  [start fluxon-master there"), ended.out);
 }

@@ -152,11 +152,12 @@ TEST_CASE("leftovers: none is ok, memory of the dead is a warning, another user'
   CHECK(says(hidden.at(0), "/dev/shm/fluxon-5"));
   LeftoverFacts left{"/dev/shm/r/t/n0", "n0", 64 * kMega, 1000, false, true};
   const Finding ours = checkLeftovers({left}, {}).at(0);
-  CHECK(ours.verdict == Verdict::warn);
-  CHECK(says(ours, "64 MiB"));
-  CHECK(ours.todo == "start node n0, which frees it, or rm -r /dev/shm/r/t/n0");
+  CHECK(ours.verdict == Verdict::ok);
+  CHECK(says(ours, "64 MiB of node n0, kept for its next start"));
+  CHECK(ours.todo.empty());
   left.inOurWay = false;
-  CHECK(checkLeftovers({left}, {}).at(0).todo == "rm -r /dev/shm/r/t/n0");
+  CHECK(checkLeftovers({left}, {}).at(0).verdict == Verdict::warn);
+  CHECK(checkLeftovers({left}, {}).at(0).todo == "start it, which serves its values again, or rm -r /dev/shm/r/t/n0");
   left.foreign = true;
   CHECK(checkLeftovers({left}, {}).at(0).verdict == Verdict::warn);
   CHECK(says(checkLeftovers({left}, {}).at(0), "user 1000"));
@@ -218,6 +219,18 @@ TEST_CASE("cluster: asked only where something runs; no answer and a node that i
   facts.members = {{"n0", "joined"}, {"n1", "left"}, {"n2", "joined"}};
   CHECK(checkCluster(facts).verdict == Verdict::ok);
   CHECK(says(checkCluster(facts), "joined: n0, n2"));
+}
+
+TEST_CASE("cluster: a master elsewhere is asked though nothing runs here; what to do depends on why it did not answer") {
+  ClusterFacts facts;
+  facts.cluster = "t";
+  facts.elsewhere = "192.0.2.1:7800";
+  CHECK(checkCluster(facts).verdict == Verdict::ok);
+  facts.error = {Code::unavailable, "connection refused"};
+  CHECK(checkCluster(facts).verdict == Verdict::fail);
+  CHECK(advises(checkCluster(facts), "start fluxon-master there"));
+  facts.error = {Code::denied, "wrong cluster secret"};
+  CHECK(advises(checkCluster(facts), "the secret_file"));
 }
 
 TEST_CASE("meminfo: the line of that very name, in bytes") {

@@ -35,11 +35,12 @@ void print(const Finding& finding, Format format) {
 ClusterFacts askCluster(const Config::Common& common, const shm::Paths& paths, uint32_t timeoutMs) {
   ClusterFacts facts;
   facts.cluster = paths.cluster;
+  if (common.master.enabled) facts.elsewhere = toString(common.master);
   facts.masterRuns = shm::LockFile::held(paths.masterDir() + "/lock");
   for (const std::string& node : paths.nodes()) {
     if (shm::LockFile::held(paths.file(node, "lock"))) facts.runningHere.push_back(node);
   }
-  if (!facts.masterRuns && facts.runningHere.empty()) return facts;
+  if (facts.elsewhere.empty() && !facts.masterRuns && facts.runningHere.empty()) return facts;
   const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(common, paths, timeoutMs);
   if (!master) return facts.error = master.error(), facts;
   const Result<std::vector<MemberInfo>> members = master.value()->members();

@@ -147,7 +147,7 @@ std::vector<Finding> checkPorts(const std::vector<PortFacts>& ports) {
 std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>& leftovers, const std::vector<std::string>& unseen) {
   std::vector<Finding> findings;
   for (const LeftoverFacts& left : leftovers) {
-    const std::string remove = "rm -r " + left.folder;
+    const std::string remove = "rm -r " + left.folder, holds = left.folder + " holds " + formatSize(left.bytes);
     if (left.foreign && left.inOurWay) {
       findings.push_back({Verdict::fail, "leftovers",
                           left.folder + " belongs to user " + std::to_string(left.user) + ": node " + left.node + " cannot use it",
@@ -155,11 +155,13 @@ std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>& leftovers,
     } else if (left.foreign) {
       findings.push_back(
           {Verdict::warn, "leftovers",
-           left.folder + " holds " + formatSize(left.bytes) + ", its process of user " + std::to_string(left.user) + " is gone",
+           holds + ", its process of user " + std::to_string(left.user) + " is gone",
            remove + " as that user"});
+    } else if (left.inOurWay) {
+      findings.push_back({Verdict::ok, "leftovers", holds + " of node " + left.node + ", kept for its next start", ""});
     } else {
-      findings.push_back({Verdict::warn, "leftovers", left.folder + " holds " + formatSize(left.bytes) + ", its process is gone",
-                          left.inOurWay ? "start node " + left.node + ", which frees it, or " + remove : remove});
+      findings.push_back({Verdict::warn, "leftovers", holds + " of node " + left.node + ", which does not run",
+                          "start it, which serves its values again, or " + remove});
     }
   }
   const std::string hidden = unseen.empty() ? "" : "not to be seen, of other users: " + joined(unseen);
@@ -212,7 +214,14 @@ Finding checkKernel(const std::string& release) {
 }
 
 Finding checkCluster(const ClusterFacts& facts) {
-  if (!facts.masterRuns && facts.runningHere.empty()) return {Verdict::ok, "cluster", "nothing of " + facts.cluster + " runs here", ""};
+  const bool nothingHere = !facts.masterRuns && facts.runningHere.empty();
+  if (facts.elsewhere.empty() && nothingHere) return {Verdict::ok, "cluster", "nothing of " + facts.cluster + " runs here", ""};
+  if (!facts.error.ok() && !facts.elsewhere.empty()) {
+    const bool denied = facts.error.code == Code::denied;
+    return {Verdict::fail, "cluster", facts.error.message(),
+            denied ? "the secret_file and TLS files in [common] that the master at " + facts.elsewhere + " has"
+                   : "start fluxon-master there, with this address as listen in [master], or mend the network"};
+  }
   if (!facts.error.ok()) {
     return {Verdict::fail, "cluster", facts.error.message(), facts.masterRuns ? "see the log of fluxon-master" : "start fluxon-master"};
   }

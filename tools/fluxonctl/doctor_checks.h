@@ -113,6 +113,7 @@ Finding checkKernel(const std::string& release);
 
 struct ClusterFacts {
   std::string cluster;
+  std::string elsewhere;                 // address of a master on another host; empty: it is one of this host
   bool masterRuns = false;               // its lock is held
   std::vector<std::string> runningHere;  // nodes of this host whose lock is held
   Error error;                           // of asking the master

@@ -258,8 +258,12 @@ std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config,
     }
     at->second.claimants.push_back(process);
   };
-  claim(config.master.http, "master", paths.masterDir() + "/lock");
-  for (const std::string& node : nodes) claim(config.owner.http, node, paths.file(node, "lock"));
+  if (!config.common.master.enabled) {
+    for (const Endpoint& address : {config.master.http, config.master.listen}) claim(address, "master", paths.masterDir() + "/lock");
+  }
+  for (const std::string& node : nodes) {
+    for (const Endpoint& address : {config.owner.http, config.owner.link}) claim(address, node, paths.file(node, "lock"));
+  }
   std::vector<PortFacts> facts;
   for (auto& [address, port] : ports) {
     tryPort(port, address);
