@@ -40,7 +40,9 @@ Result<ClientProof> ClientHandshake::answer(const ServerHello& server) {
   if (server.code != 0) return Error{codeFromWire(server.code), "the peer refused the connection"};
   Mac theirs;
   std::memcpy(theirs.data(), server.proof, theirs.size());
-  if (!equal(theirs, serverProof(secret_, hello_, server))) return Error{Code::denied, "the peer does not know our cluster secret"};
+  if (!equal(theirs, serverProof(secret_, hello_, server))) {
+    return Error{Code::denied, secret_.empty() ? "no cluster secret is configured here" : "the peer does not know our cluster secret"};
+  }
   peer_ = {nameOf(server.node), Incarnation(server.incarnation)};
   ClientProof proof{};
   std::memcpy(proof.proof, clientProof(secret_, hello_, server).data(), sizeof proof.proof);

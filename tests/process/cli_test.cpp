@@ -1,6 +1,7 @@
 // fluxonctl against real daemons: what it prints, what it exits with, and what it can still tell when they are dead.
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -532,6 +533,23 @@ TEST_CASE("what config show prints is a configuration that shows the same, whate
   CHECK(execute(kCtl + " --config " + second + " config show").out == read(second));
 }
 
+TEST_CASE("up --detach says what it waits for; an interrupt ends what it has started") {
+  Place place;
+  const std::string config = place.configure("", "", "", "master = \"127.0.0.1:1\"\n"), out = place.folder() + "/out";
+  const std::string command = kCtl + " --config " + config + " up --detach --log-dir " + place.folder() + " 2>" + out;
+  const pid_t waiting = inChild([&] { return ::execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr); });
+  CHECK(eventually([&] { return has(read(out), "waiting for fluxon-owner[n0]: service unavailable: "); }));
+  CHECK(has(read(out), "127.0.0.1:1: Connection refused (logs: "));
+  CHECK(oneLine(read(out)));
+  CHECK(fs::exists(place.root() + "/t/n0/segment"));
+  REQUIRE(::kill(waiting, SIGINT) == 0);
+  int status = 0;
+  REQUIRE(::waitpid(waiting, &status, 0) == waiting);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGINT));
+  CHECK_FALSE(fs::exists(place.root() + "/t/n0"));
+  CHECK(eventually([&] { return has(execute(kCtl + " --config " + config + " down").out, "nothing to stop"); }));
+}
+
 TEST_CASE("up --detach runs a cluster, refuses a second one with its process, restarts what dies; down ends all of it") {
   Place place;
   std::string config = place.configure();
@@ -543,6 +561,7 @@ TEST_CASE("up --detach runs a cluster, refuses a second one with its process, re
   const Ended up = execute(tool + "up --detach");
   REQUIRE_MESSAGE(up.status == 0, up.err);
   CHECK(std::count(up.out.begin(), up.out.end(), '\n') == 4);
+  CHECK(has(up.out, "(stop it: fluxonctl --config " + config + " --cluster t down)"));
   struct Down {
     const std::string& tool;
     ~Down() { execute(tool + "down"); }

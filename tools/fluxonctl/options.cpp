@@ -84,7 +84,7 @@ class Verbs {
   void paging(CLI::App* sub) {
     prefix(sub);
     sub->add_option("--after", options_.after, "only keys after this one, in byte order");
-    sub->add_option("--limit", options_.limit, "at most this many keys (default: all)")->check(refuseNoNumber);
+    sub->add_option("--limit", options_.limit, "at most this many keys (0, the default: all)")->check(refuseNoNumber);
   }
 
   void addCacheVerbs() {

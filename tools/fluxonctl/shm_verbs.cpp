@@ -192,8 +192,12 @@ int statLocal(const shm::Paths& paths, const std::vector<std::string>& nodes, co
 int clean(const shm::Paths& paths, const std::vector<std::string>& nodes, const Options& options) {
   Rows rows(options.format);
   int status = 0;
+  std::string running;
   for (const std::string& node : options.nodes.empty() ? nodes : options.nodes) {
-    if (options.nodes.empty() && shm::LockFile::held(paths.file(node, "lock"))) continue;
+    if (options.nodes.empty() && shm::LockFile::held(paths.file(node, "lock"))) {
+      running += (running.empty() ? "; running: " : ", ") + node;
+      continue;
+    }
     if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) {
       status = fail({Code::unavailable, "no files of node " + node + " in " + paths.clusterDir()});
       continue;
@@ -208,7 +212,7 @@ int clean(const shm::Paths& paths, const std::vector<std::string>& nodes, const 
     }
   }
   rows.flush();
-  if (rows.empty() && status == 0) complain("nothing to remove");
+  if (rows.empty() && status == 0) complain("nothing to remove" + running);
   return status;
 }
 

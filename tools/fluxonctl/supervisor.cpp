@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kReadyFd = 3;
 constexpr uint64_t kFirstPauseMs = 100, kLongestPauseMs = 10'000, kSoundMs = 10'000;
+constexpr uint64_t kLongMs = 1'500;  // for a start
 constexpr uint64_t kKillOwnersMs = 3'500, kKillAllMs = 4'500;
 
 enum class Phase { startingMaster, startingOwners, up, stoppingOwners, stoppingMaster };
@@ -64,7 +65,7 @@ class Supervisor {
       uv_timer_init(&loop_, &child.restart);
       child.restart.data = &child;
     }
-    for (uv_timer_t* timer : {&startTimer_, &killTimer_}) {
+    for (uv_timer_t* timer : {&startTimer_, &longTimer_, &killTimer_}) {
       uv_timer_init(&loop_, timer);
       timer->data = this;
     }
@@ -82,6 +83,7 @@ class Supervisor {
         static_cast<Supervisor*>(timer->data)->fail(sysexit(Code::timedOut), "not everything was ready in time; all is stopped");
       }, *startTimeoutMs, 0);
     }
+    uv_timer_start(&longTimer_, [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->takesLong(); }, kLongMs, 0);
     if (masters_ == 1) {
       spawn(*children_.front());
     } else {
@@ -200,6 +202,14 @@ class Supervisor {
     child.pauseMs = std::min(child.pauseMs * 2, kLongestPauseMs);
   }
 
+  void takesLong() {
+    std::string names;
+    for (const auto& child : children_) {
+      if (child->life && !child->everReady) names += (names.empty() ? "" : ", ") + child->spec.name;
+    }
+    if (!stopping() && !names.empty()) events_.waiting(names);
+  }
+
   void fail(int status, const std::string& why) {
     if (stopping()) return;
     status_ = status;
@@ -233,6 +243,7 @@ class Supervisor {
     if (ownersLeft || (masters_ == 1 && children_.front()->life)) return;
     for (uv_signal_t& signal : signals_) closeHandle(&signal);
     closeHandle(&startTimer_);
+    closeHandle(&longTimer_);
     closeHandle(&killTimer_);
     for (const auto& child : children_) closeHandle(&child->restart);
   }
@@ -255,7 +266,7 @@ class Supervisor {
 
   SupervisorEvents events_;
   uv_loop_t loop_;
-  uv_timer_t startTimer_, killTimer_;
+  uv_timer_t startTimer_, longTimer_, killTimer_;
   uv_signal_t signals_[3];
   std::vector<std::unique_ptr<Child>> children_;
   size_t masters_;  // 0 or 1, at the front

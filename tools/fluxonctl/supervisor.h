@@ -35,6 +35,7 @@ struct SupervisorEvents {
   std::function<void(const ProcessSpec&, int pid)> ready;   // first time
   std::function<void()> allReady;                           // once
   std::function<void(const std::string&)> problem;          // one line
+  std::function<void(const std::string& names)> waiting;    // once, if the start takes longer than 1.5 s: who is not ready yet
 };
 
 // `processes`: the master first, if it is of this host, then owners. Blocks until SIGTERM, SIGINT or SIGHUP, or until the start has

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
+#include "master_client.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
 #include "shm_files.h"
@@ -22,6 +23,7 @@ namespace fluxon::ctl {
 namespace {
 
 constexpr uint32_t kDownMs = 8'000;
+constexpr uint32_t kAskMs = 500;  // why a start takes long
 
 std::string upDir(const shm::Paths& paths) { return paths.clusterDir() + "/.up"; }
 std::string lockPath(const shm::Paths& paths) { return upDir(paths) + "/lock"; }
@@ -78,10 +80,18 @@ int run(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec
   };
   events.allReady = [&] {
     voice.say(json ? jsonObject({text("cluster", options.cluster), number("pid", static_cast<uint64_t>(::getpid()))})
-                   : "cluster " + options.cluster + " is up (stop it: fluxonctl --cluster " + options.cluster + " down)");
+                   : "cluster " + options.cluster + " is up (stop it: fluxonctl" +
+                         (options.configPath.empty() ? "" : " --config " + quoted(options.configPath)) + " --cluster " +
+                         options.cluster + " down)");
     voice.ready();
   };
   events.problem = [&](const std::string& line) { voice.problem(line + voice.hint); };
+  events.waiting = [&](const std::string& names) {
+    // Owners are ready when they have joined: what keeps this process from the master keeps them.
+    Result<std::unique_ptr<MasterClient>> master(nullptr);
+    if (options.config.common.master.enabled) master = MasterClient::connect(options.config.common, paths, kAskMs);
+    events.problem("waiting for " + names + (master ? "" : ": " + master.error().message()));
+  };
   const int status = supervise(std::move(processes), options.timeoutMs, events);
   // What up has started it takes away, the values too.
   for (const std::string& node : options.node.empty() ? options.config.up.nodes : std::vector{options.node}) {
@@ -95,6 +105,9 @@ void sayLine(const std::string& line) {
   emit(line + "\n");
   std::fflush(stdout);
 }
+
+volatile pid_t detached = 0;
+volatile sig_atomic_t interrupted = 0;
 
 // Messages of the detaching child: a kind and a line; a pipe that ends without `r` or `s` means that the child is gone.
 void tell(int fd, char kind, const std::string& line) {
@@ -121,6 +134,7 @@ int relay(int fd, pid_t child, const std::string& logDir) {
   }
   std::free(line);
   if (from) std::fclose(from);
+  if (interrupted != 0) return 128 + interrupted;
   if (status >= 0) return status;
   return fail(Code::unavailable,
               "the supervisor (process " + std::to_string(child) + ") ended before all was ready (logs: " + logDir + ")");
@@ -170,12 +184,24 @@ int upDetached(const Options& options, const shm::Paths& paths) {
   if (!own) return fail(own.error());
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail(systemError("pipe", errno));
+  // Whoever interrupts this process while it waits means the one that it has started.
+  sigset_t signals, before;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
+  ::sigprocmask(SIG_BLOCK, &signals, &before);
   const pid_t child = ::fork();  // before any loop or thread
   if (child < 0) return fail(systemError("fork", errno));
   if (child > 0) {
     ::close(ends[1]);
+    detached = child;
+    struct sigaction passOn {};
+    passOn.sa_handler = [](int signal) { interrupted = signal, ::kill(detached, SIGTERM); };
+    passOn.sa_flags = SA_RESTART;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &passOn, nullptr);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
     return relay(ends[0], child, logDir);
   }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
   ::close(ends[0]);
   ::setsid();
   const shm::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
