@@ -1,5 +1,8 @@
 #include "sim_owner.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/hash.h"
 #include "client_ring.h"
 #include "world.h"
@@ -82,6 +85,7 @@ void SimOwner::kill(Files files) {
   exported_.clear();
   fetches_.clear();
   reading_.clear();
+  for (Hazard& hazard : std::exchange(hazards_, {})) hazard.clear();
   enrolment_ = nullptr;
   core_ = nullptr;
   end();
@@ -350,15 +354,24 @@ void SimOwner::fetchNeighbour(owner::Fetch fetch, SimOwner& peer) {
       source = peer.directory().offset(*slot);
       ref = peer.directory().ref(*slot);
       peer.reading_.insert(ref);
+      hazards_.push_back({&peer, peer.life(), ref});
     }
     std::memcpy(memory_->segment() + fetch.offset, from->segment() + source, fetch.bytes / 2);
-    later(world_.delay(), [this, fetch, &peer, from, source, ref, itsLife = peer.life()] {
+    later(world_.delay(), [this, fetch, &peer, from, source, ref] {
       const uint64_t half = fetch.bytes / 2;
       std::memcpy(memory_->segment() + fetch.offset + half, from->segment() + source + half, fetch.bytes - half);
-      if (ref != 0 && itsLife == peer.life()) peer.reading_.erase(peer.reading_.find(ref));
+      const auto hazard = std::find_if(hazards_.begin(), hazards_.end(), [&](const Hazard& h) { return h.at == &peer && h.ref == ref; });
+      if (hazard != hazards_.end()) {
+        hazard->clear();
+        hazards_.erase(hazard);
+      }
       fetchEnded(fetch.id, {});
     });
   });
+}
+
+void SimOwner::Hazard::clear() {
+  if (life == at->life()) at->reading_.erase(at->reading_.find(ref));
 }
 
 // Over the wire: the peer protects what it reads, and says when it cannot.

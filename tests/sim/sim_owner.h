@@ -174,7 +174,14 @@ class SimOwner final : public Process, private owner::Host {
   };
   std::map<PutId, Export> exported_;
   std::map<uint64_t, bool> fetches_;  // under way → given up
-  std::multiset<uint64_t> reading_;   // slotRefs that peers read over the link
+  std::multiset<uint64_t> reading_;   // slotRefs that other owners read here
+  // Of ours at a neighbour: it ends with this process.
+  struct Hazard {
+    SimOwner* at;
+    uint64_t life, ref;
+    void clear();
+  };
+  std::vector<Hazard> hazards_;
 };
 
 }  // namespace fluxon::sim

@@ -69,10 +69,10 @@ void World::run() {
   master_.start();
   for (const auto& owner : owners_) owner->start();
   advance(scheduler_.now() + milliseconds(50));
-  while (scheduler_.now() - began_ < (options_.brief ? milliseconds(1) : kMinute)) {
+  do {
     burst(options_.brief ? milliseconds(150) : scheduler_.between(milliseconds(100), milliseconds(500)));
     calm(options_.brief ? seconds(2) : scheduler_.between(milliseconds(500), seconds(30)));
-  }
+  } while (!options_.brief && scheduler_.now() - began_ < kMinute);
   rest();
 }
 
