@@ -96,8 +96,8 @@ class World {
   // One in so many; 0: never.
   struct Faults {
     uint64_t linkFails = UINT64_MAX;
-    uint64_t cuts = 0, stalls = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0, drains = 0,
-             evictions = 0, clientDeaths = 0, slow = 20;
+    uint64_t cuts = 0, stalls = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0,
+             drains = 0, evictions = 0, clientDeaths = 0, slow = 20;
   };
   void draw();
   void advance(Time);
