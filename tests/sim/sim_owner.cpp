@@ -188,6 +188,7 @@ void SimOwner::enrolled(const rpc::Registered& answer) {
     enroll();
   } else {
     scheduler_.log(name(), " joined as ", enrolment_->registration().incarnation.value, core_->reporting() ? ", reports" : "");
+    if (core_->reporting()) world_.ownerReports(*this);
   }
 }
 
@@ -215,10 +216,15 @@ void SimOwner::hear(const std::shared_ptr<Connection>& on, Incarnation to, const
   enrolment_->heard(to, message, scheduler_.now());
 }
 
-void SimOwner::beat() {
+void SimOwner::heartbeat() {
   std::vector<uint32_t> touched;
   if (scheduler_.oneIn(2)) touched.push_back(static_cast<uint32_t>(scheduler_.pick(writer_->slotCount())));
   core_->heartbeat(touched, scheduler_.now());
+  settle();
+}
+
+void SimOwner::beat() {
+  heartbeat();
   later(world_.lease() / 5, [this] { beat(); });
 }
 

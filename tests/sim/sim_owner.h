@@ -103,6 +103,7 @@ class SimOwner final : public Process, private owner::Host {
   bool ending() const { return ending_; }
   std::optional<uint32_t> committed(const std::string& key) const;
 
+  void heartbeat();
   void tick();
   Time nextWake() const { return up() ? core_->nextWake() : Time::never(); }
   // The connection to the master ends, for both.

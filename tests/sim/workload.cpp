@@ -224,6 +224,11 @@ void World::hold(const std::shared_ptr<Client>& client, const std::shared_ptr<Me
   });
 }
 
+void World::readAll(SimOwner& owner) {
+  if (owner.clients().empty()) return;
+  for (int key = 0; key < kKeys; ++key) probe(owner.clients().front(), owner, key, scheduler_.now(), "a read after a stop");
+}
+
 void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
   Command command;
   command.kind = CommandKind::get;

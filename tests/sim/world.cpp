@@ -241,17 +241,14 @@ void World::fault() {
     const Duration length = scheduler_.oneIn(2) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(300));
     if (scheduler_.oneIn(4)) {
       if (master_.up()) master_.stop(length);
-    } else if (owner.up()) {
+    } else if (owner.up() && !owner.stopped()) {
+      // With an answer on its way, which it hears when it goes on; and then its values are read.
+      if (scheduler_.oneIn(2)) owner.heartbeat();
       owner.stop(length);
+      scheduler_.at(length + Duration{1}, [this, &owner] { readAll(owner); });
     }
   }
-  if (happens(faults_.ownerKills) && owner.up()) {
-    ++tally.ownerKills;
-    const bool lost = happens(faults_.filesLost);
-    tally.filesLost += lost;
-    owner.kill(lost ? SimOwner::Files::lost : SimOwner::Files::kept);
-    restartLater(owner);
-  }
+  if (happens(faults_.ownerKills)) killOwner(owner, happens(faults_.filesLost) ? SimOwner::Files::lost : SimOwner::Files::kept);
   if (happens(faults_.masterKills)) killMaster();
   if (happens(faults_.orderly) && owner.up()) {
     ++tally.orderlyStops;
@@ -267,6 +264,14 @@ void World::fault() {
     die(std::shared_ptr<Client>(owner.clients()[scheduler_.pick(owner.clients().size())]));
     owner.attach();
   }
+}
+
+void World::killOwner(SimOwner& owner, SimOwner::Files files) {
+  if (!owner.up()) return;
+  ++tally.ownerKills;
+  tally.filesLost += files == SimOwner::Files::lost;
+  owner.kill(files);
+  restartLater(owner);
 }
 
 void World::killMaster() {
@@ -289,6 +294,14 @@ void World::masterWrites() {
   if (faults_.masterKills == 0 || !scheduler_.oneIn(15)) return;
   scheduler_.at(scheduler_.upTo(milliseconds(10)), [this] {
     if (faults_.masterKills != 0) killMaster();
+  });
+}
+
+// A life that ends before the master knows what it has.
+void World::ownerReports(SimOwner& owner) {
+  if (faults_.ownerKills == 0 || !scheduler_.oneIn(8)) return;
+  owner.later(scheduler_.upTo(milliseconds(1)), [this, &owner] {
+    if (faults_.ownerKills != 0) killOwner(owner, SimOwner::Files::kept);
   });
 }
 

@@ -87,6 +87,7 @@ class World {
   void whenDurable(uint64_t version, std::function<void()>);
   void masterEnded();
   void masterWrites();
+  void ownerReports(SimOwner&);
   void restartLater(SimOwner&);
   std::vector<bool> heldOf(const Memory&, const std::vector<uint64_t>& refs) const;
   void show(const std::string& who, const rpc::Request&);
@@ -105,6 +106,7 @@ class World {
   void calm(Duration);
   void fault();
   void killMaster();
+  void killOwner(SimOwner&, SimOwner::Files);
   void partFromMaster(SimOwner&, Duration);
   void rest();
   void live();
@@ -124,6 +126,7 @@ class World {
   void remove(SimOwner&, const std::shared_ptr<Client>&, int key);
   void get(SimOwner&, const std::shared_ptr<Client>&, int key);
   void probe(const std::shared_ptr<Client>&, SimOwner& at, int key, Time began, const char* how);
+  void readAll(SimOwner&);
   void look(SimOwner&, const std::shared_ptr<Client>&, int key);
   void lease(SimOwner&, const std::shared_ptr<Client>&);
   void hold(const std::shared_ptr<Client>&, const std::shared_ptr<Memory>&, uint64_t ref, uint64_t offset, uint64_t bytes);
