@@ -108,6 +108,7 @@ struct Registration {
   link @9 :Text;              # address of the tcp link, empty when off
   label @10 :Text;            # sub-cluster
   ssd @11 :Bool;              # values put here go to an SSD as well
+  sentNs @12 :UInt64;         # CLOCK_BOOTTIME of its host: an earlier one that arrives late, by a connection that was given up, is refused
 }
 
 interface Master {

@@ -228,6 +228,7 @@ void encode(const Registration& from, schema::Registration::Builder to) {
   to.setLabel(textOf(from.label));
   to.setSsd(from.ssd);
   to.setAdopts(from.adopts.value);
+  to.setSentNs(static_cast<uint64_t>(from.sent.ns));
   auto occupied = to.initOccupied(count(from.occupied.size()));
   for (unsigned i = 0; i < from.occupied.size(); ++i) {
     occupied[i].setOffset(from.occupied[i].offset);
@@ -248,6 +249,7 @@ Registration decode(schema::Registration::Reader from) {
   to.label = toString(from.getLabel());
   to.ssd = from.getSsd();
   to.adopts = Incarnation(from.getAdopts());
+  to.sent = Time{static_cast<int64_t>(from.getSentNs())};
   to.occupied.reserve(sizeOf<schema::Extent>(from.getOccupied()));
   for (const auto extent : from.getOccupied()) to.occupied.push_back({extent.getOffset(), extent.getLength()});
   return to;

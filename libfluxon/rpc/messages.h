@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/extent.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -138,6 +139,7 @@ struct Registration {
   bool ssd = false;         // values put here go to an SSD as well
   std::vector<Extent> occupied;  // extents that are not free and hold no value that could be read: held, or still being written
   Incarnation adopts;       // in whose life the values were published that `inventory` will list; 0: there are none
+  Time sent{0};             // on the clock of its host
 };
 
 struct Registered {

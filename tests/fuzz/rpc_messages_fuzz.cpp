@@ -126,7 +126,7 @@ std::vector<std::string> seeds() {
   const MasterMessage invalidate{CommandKind::invalidate, {}, OperationId(6), items, {}, false, 0, 0};
   const MasterMessage reclaim{CommandKind::reclaim, {}, OperationId(6), items, {}, false, 0, 0};
   const Registration registration{
-      "n", "h", Incarnation(1), 2, 3, 4, "http", "192.0.2.1:7", "label", true, {{0, 64}, {4096, 8192}}, Incarnation(5)};
+      "n", "h", Incarnation(1), 2, 3, 4, "http", "192.0.2.1:7", "label", true, {{0, 64}, {4096, 8192}}, Incarnation(5), Time{6}};
   // What our own encoders write loses nothing on its way.
   const auto seed = [](Kind kind, const auto& value, auto decode) {
     const std::string bytes = encoded(value);

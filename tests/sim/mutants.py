@@ -35,6 +35,7 @@ MUTANTS = [
     ("the window ends when the first owner has joined", MASTER + "membership.cpp",
      "expected_.erase(member.node());\n  if (recovering_ && expected_.empty()) closeWindow(now);\n}\n\nvoid MasterCore::leave",
      "expected_.clear();\n  if (recovering_ && expected_.empty()) closeWindow(now);\n}\n\nvoid MasterCore::leave"),
+    ("a registration that arrives late is taken", MASTER + "membership.cpp", "registration.sent < known->registered", "false"),
     ("an earlier put that ends later becomes the route", MASTER + "changes.cpp",
      "put.superseded || entry.putId > put.putId", "false"),
     ("a copy becomes a replica without a look at its put_id", MASTER + "transfers.cpp",

@@ -164,6 +164,13 @@ void SimOwner::enroll() {
     });
   }
   const rpc::Registration registration = enrolment_->begin(world_.newLife(), scheduler_.now());
+  if (world_.registrationStalls()) {
+    // It is long on its way, and the connection is given up meanwhile.
+    connection_->lastArrival = scheduler_.now() + scheduler_.upTo(world_.lease());
+    later(scheduler_.upTo(milliseconds(20)), [this, on = connection_] {
+      if (connection_ == on) lose();
+    });
+  }
   world_.toMaster(connection_, [this, registration, from = connection_](SimMaster& master) {
     const SimMaster::Registration result = master.registerOwner(registration);
     from->member = result.member;

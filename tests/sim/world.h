@@ -76,6 +76,7 @@ class World {
   Incarnation newLife() { return Incarnation(++lives_); }
   Duration delay();
   Duration diskTime();
+  bool registrationStalls() { return faults_.stalls != 0 && scheduler_.oneIn(10); }
   uint64_t linkFailsOneIn() const { return faults_.linkFails; }
   bool reachesMaster(const SimOwner&) const;
   bool reaches(const SimOwner&, const SimOwner&) const;

@@ -128,6 +128,24 @@ TEST_CASE("master members: an owner that joins again after a lost connection kee
   CHECK(a.answer(a.get("k")).code == Code::ok);
 }
 
+TEST_CASE("master members: a registration that arrives after a later one of its host ends nothing") {
+  World w;
+  const auto sentAt = [&](uint64_t life, int64_t at) {
+    rpc::Registration r = w.registration("a", life);
+    r.sent = Time{at};
+    return r;
+  };
+  Owner a = w.join(sentAt(6, 20));
+  a.put("k");
+  CHECK(w.tryJoin(sentAt(5, 10)) == Code::unavailable);
+  CHECK(a.member->state == MemberState::joined);
+  CHECK(w.tryJoin(sentAt(6, 30)) == Code::ok);
+  CHECK(w.tryJoin(sentAt(6, 25)) == Code::unavailable);
+  CHECK(a.heartbeat() == Code::ok);
+  CHECK(w.tryJoin(sentAt(7, 40)) == Code::ok);
+  CHECK(a.member->state == MemberState::fenced);
+}
+
 TEST_CASE("master members: joining again extends the lease") {
   World w;
   Owner a = w.join(w.registration("a", 5));

@@ -23,6 +23,8 @@
 //      or delete has ended since.
 //   9. An invalidation goes to every member with a replica and to every member with a transfer of the key. What a transfer brings
 //      becomes a replica only if the route is still that of its put_id and no change is under way.
+//  10. On one host a life that registers has come after the one that is here, which serves no more: a registration that was sent
+//      before that one's is refused.
 // One thread.
 #pragma once
 

@@ -62,7 +62,10 @@ struct Waiting {
 class Member : public std::enable_shared_from_this<Member> {
  public:
   Member(rpc::Registration registration, Time end)
-      : registration_(std::move(registration)), leaseEnd(end), space(registration_.segmentBytes, registration_.maxKeys) {}
+      : registration_(std::move(registration)),
+        registered(registration_.sent),
+        leaseEnd(end),
+        space(registration_.segmentBytes, registration_.maxKeys) {}
 
   const std::string& node() const { return registration_.node; }
   Incarnation incarnation() const { return registration_.incarnation; }
@@ -73,6 +76,7 @@ class Member : public std::enable_shared_from_this<Member> {
 
  public:
   MemberState state = MemberState::reporting;
+  Time registered;  // when its latest registration was sent
   bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
   bool fenceAsked = false, fenceDurable = false;  // that its values are none any more; not before something relies on it
   bool forgotten = false;                         // its replicas leave the routes as soon as that is durable

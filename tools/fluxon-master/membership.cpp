@@ -28,9 +28,15 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
   if (ended_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
   const auto found = members_.find(registration.node);
   const std::shared_ptr<Member> known = found == members_.end() ? nullptr : found->second;
+  // By a connection that the owner has given up since: taken, it would end the life that has come after it, which serves.
+  if (known && known->lives() && known->registration().hostId == registration.hostId && registration.sent < known->registered) {
+    FLUXON_MARK("master: a registration arrives after a later one");
+    return refuse(Code::unavailable, "a later registration of node " + registration.node + " is here");
+  }
   if (known && known->incarnation() == registration.incarnation) {
     if (!known->lives()) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
     known->connected = true;
+    known->registered = registration.sent;
     known->leaseEnd = leaseEnd(settings_.lease, now);
     result.inventory = known->state == MemberState::reporting;
     if (!known->orders.empty()) FLUXON_MARK("master: orders are sent again");

@@ -43,7 +43,7 @@ const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {
     registration_.occupied = core_.occupied();
     registration_.adopts = core_.content();
   }
-  sent_ = now;
+  registration_.sent = sent_ = now;
   return registration_;
 }
 
