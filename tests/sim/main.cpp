@@ -103,7 +103,7 @@ bool work(const Options& options, unsigned job, Report& report) {
     World::Options base{.seed = options.loseEach, .faultless = true, .brief = true};
     World whole(base);
     whole.run();
-    for (uint64_t message = 1 + job; message <= whole.tally.messages; message += options.jobs) {
+    for (uint64_t message = 1 + job; message <= whole.losable; message += options.jobs) {
       if (!runOne({.seed = options.loseEach, .loseMessage = message, .brief = true}, report, false)) return false;
     }
     return true;

@@ -318,6 +318,8 @@ void World::rest() {
   scheduler_.log("no faults any more");
   busy_ = false;
   faults_ = Faults{};
+  options_.loseMessage = 0;
+  losable = tally.messages;
   master_.disk().failOneIn(0);
   parted_.clear();
   const auto settle = [&] {

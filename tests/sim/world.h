@@ -62,6 +62,7 @@ class World {
   void run();
 
   Tally tally;
+  uint64_t losable = 0;  // messages until faults stopped
   const std::vector<std::string>& log() const { return scheduler_.lines(); }
   // Of when everything happened: equal for equal runs.
   uint64_t digest() const { return scheduler_.digest(); }
