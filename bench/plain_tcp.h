@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "link/crc32c.h"
+#include "base/crc32c.h"
 #include "measure.h"
 
 namespace fluxon::bench {
@@ -78,7 +78,7 @@ inline std::string congestionOf(int fd) {
     for (uint64_t at = 0; at < asked[1]; at += kPiece) {
       const char* const from = values + asked[0] + at;
       PieceHeader header{std::min(kPiece, asked[1] - at), 0};
-      header.crc = link::crc32c(from, header.length);
+      header.crc = crc32c(from, header.length);
       iovec parts[2] = {{&header, sizeof header}, {const_cast<char*>(from), header.length}};
       msghdr message{};
       message.msg_iov = parts;
@@ -158,7 +158,7 @@ inline void receivePlain(int fd, char* to, uint64_t size) {
     PieceHeader header;
     all(::recv, fd, &header, sizeof header);
     all(::recv, fd, to + at, header.length);
-    if (link::crc32c(to + at, header.length) != header.crc) fail("wrong checksum");
+    if (crc32c(to + at, header.length) != header.crc) fail("wrong checksum");
   }
 }
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "link/crc32c.h"
+#include "base/crc32c.h"
 #include "link/puller.h"
 
 namespace fluxon::link {

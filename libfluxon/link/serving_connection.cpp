@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "link/crc32c.h"
+#include "base/crc32c.h"
 #include "link/socket_address.h"
 
 namespace fluxon::link {

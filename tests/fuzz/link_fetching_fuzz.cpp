@@ -6,8 +6,8 @@
 #include <memory>
 #include <random>
 
+#include "base/crc32c.h"
 #include "fuzz.h"
-#include "link/crc32c.h"
 #include "link/puller.h"
 #include "link_frames.h"
 #include "memory_engine.h"

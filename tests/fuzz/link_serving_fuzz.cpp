@@ -4,9 +4,9 @@
 #include <memory>
 #include <random>
 
+#include "base/crc32c.h"
 #include "base/extent.h"
 #include "fuzz.h"
-#include "link/crc32c.h"
 #include "link/serving_connection.h"
 #include "link_frames.h"
 #include "memory_engine.h"

@@ -3,7 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "link/crc32c.h"
+#include "base/crc32c.h"
 #include "link/handshake.h"
 #include "link/link_format.h"
 #include "link_fixture.h"

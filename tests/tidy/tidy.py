@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 COLUMNS = 140
-LAYERS = ['base', 'shm', 'link', 'rpc', 'client']  # each may include those to its left
+LAYERS = ['base', 'shm', 'ssd', 'link', 'rpc', 'client']  # each may include those to its left
 # A heavy header and the files that may include it.
 HOMES = {
     'uv.h': ['libfluxon/rpc/uv_guest.cpp', 'tools/fluxonctl/supervisor.cpp'],
@@ -24,7 +24,7 @@ HOMES = {
     'CLI/': ['tools/[^/]+/options.cpp'],
     'spdlog/': ['libfluxon/base/log.cpp'],
     'prometheus/': ['libfluxon/rpc/metrics.cpp'],
-    'isa-l': ['libfluxon/link/crc32c.cpp', 'tools/fluxon-master/state_file.cpp'],
+    'isa-l': ['libfluxon/base/crc32c.cpp'],
     'liburing.h': ['libfluxon/link/uring_engine.cpp'],
     'xxhash.h': ['libfluxon/base/hash.h'],
     'systemd/': ['libfluxon/rpc/daemon.cpp'],
@@ -111,7 +111,7 @@ def sources(tree):
 
 
 def check_includes(tree, _):
-    """base <- shm <- link <- rpc <- client; tools know their own folder and the layers; heavy headers stay at home."""
+    """base <- shm <- ssd <- link <- rpc <- client; tools know their own folder and the layers; heavy headers stay at home."""
     for name in sources(tree):
         parts = name.split('/')
         layer = parts[1] if parts[0] == 'libfluxon' else None

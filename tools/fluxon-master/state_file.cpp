@@ -1,7 +1,6 @@
 #include "state_file.h"
 
 #include <fcntl.h>
-#include <isa-l/crc.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "shm/mapped_file.h"
 
 namespace fluxon::master {
@@ -17,9 +17,7 @@ namespace {
 
 std::string crcOf(const std::string& text) {
   char hex[9];
-  // ISA-L takes the buffer as non-const and does not write to it.
-  auto* bytes = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(text.data()));
-  std::snprintf(hex, sizeof hex, "%08x", crc32_iscsi(bytes, static_cast<int>(text.size()), ~0u) ^ ~0u);
+  std::snprintf(hex, sizeof hex, "%08x", crc32c(text.data(), text.size()));
   return hex;
 }
 

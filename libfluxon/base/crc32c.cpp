@@ -1,10 +1,10 @@
-#include "link/crc32c.h"
+#include "base/crc32c.h"
 
 #include <isa-l/crc.h>
 
 #include <algorithm>
 
-namespace fluxon::link {
+namespace fluxon {
 
 uint32_t crc32c(const char* data, uint64_t bytes, uint32_t before) {
   constexpr uint64_t kStep = 1 << 30;  // the library counts in int
@@ -16,4 +16,4 @@ uint32_t crc32c(const char* data, uint64_t bytes, uint32_t before) {
   return ~crc;
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon
