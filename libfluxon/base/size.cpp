@@ -25,7 +25,8 @@ Error refused(std::string_view text, const std::string& why) {
 }  // namespace
 
 Result<uint64_t> parseSize(std::string_view text, uint64_t minimum) {
-  // Digits, optionally '.' and at most 9 more digits, then a unit. Integer arithmetic: no rounding up.
+  // Digits, optionally '.' and any number of digits, then a unit. Integer arithmetic: no rounding up. 18 digits
+  // of a fraction count, less than a byte of any unit.
   size_t at = 0;
   unsigned __int128 whole = 0;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
@@ -37,7 +38,7 @@ Result<uint64_t> parseSize(std::string_view text, uint64_t minimum) {
   if (at < text.size() && text[at] == '.') {
     const size_t first = ++at;
     for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
-      if (at - first < 9) fraction = fraction * 10 + static_cast<unsigned>(text[at] - '0'), scale *= 10;
+      if (at - first < 18) fraction = fraction * 10 + static_cast<unsigned>(text[at] - '0'), scale *= 10;
     }
     if (at == first) return refused(text, "is not a size");
   }

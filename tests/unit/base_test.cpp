@@ -60,7 +60,8 @@ TEST_CASE("size: fractions are cut to whole bytes, without rounding") {
   CHECK(sizeOf("1.5GB") == 3 * kGiB / 2);
   CHECK(sizeOf("512.9B") == 512);
   CHECK(sizeOf("0.9999") == 0);
-  CHECK(sizeOf("1.0009765625k") == 1024 + 0);
+  CHECK(sizeOf("1.0009765625k") == 1025);
+  CHECK(sizeOf("1.000976562499999999k") == 1024);
   CHECK(sizeOf("0.001k") == 1);
   CHECK(sizeOf("1.99999999999999999999k") == 2047);
   CHECK(sizeOf("0.1GB") == 107374182);
