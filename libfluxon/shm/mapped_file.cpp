@@ -49,31 +49,35 @@ Result<MappedFile> MappedFile::open(const std::string& path, Access access) {
   return map(fd->get(), access, path);
 }
 
+Error reserveSpace(int fd, const std::string& path, uint64_t bytes, const std::function<void(uint64_t)>& progress) {
+  const auto tooSmall = [&] {
+    struct statvfs fs = {};
+    ::fstatvfs(fd, &fs);
+    return Error{Code::noSpace, path + " needs " + formatSize(bytes) + ", " + formatSize(uint64_t{fs.f_bavail} * fs.f_bsize) + " free"};
+  };
+  struct statvfs fs;
+  if (::fstatvfs(fd, &fs) == 0 && uint64_t{fs.f_bavail} * fs.f_bsize < bytes) return tooSmall();
+  for (uint64_t at = 0; at < bytes;) {
+    const uint64_t step = std::min(bytes - at, kGiB);
+    const int error = ::posix_fallocate(fd, static_cast<off_t>(at), static_cast<off_t>(step));
+    if (error == EINTR) continue;
+    if (error == ENOSPC) return tooSmall();
+    if (error != 0) return systemError("reserve " + formatSize(bytes) + " for " + path, error);
+    at += step;
+    if (progress) progress(at);
+  }
+  return {};
+}
+
 Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode, int group,
                               const std::function<void(uint64_t)>& progress) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return systemError("remove " + path, errno);
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return systemError("create " + path, errno);
-  const auto tooSmall = [&] {
-    struct statvfs fs = {};
-    ::fstatvfs(fd.get(), &fs);
+  if (Error error = reserveSpace(fd.get(), path, bytes, progress); !error.ok()) {
     ::unlink(path.c_str());
-    return Error{Code::noSpace, path + " needs " + formatSize(bytes) + ", " + formatSize(uint64_t{fs.f_bavail} * fs.f_bsize) +
-                                    " free (memory of a replaced file stays until its readers end)"};
-  };
-  struct statvfs fs;
-  if (::fstatvfs(fd.get(), &fs) == 0 && uint64_t{fs.f_bavail} * fs.f_bsize < bytes) return tooSmall();
-  for (uint64_t at = 0; at < bytes;) {
-    const uint64_t step = std::min(bytes - at, kGiB);
-    const int error = ::posix_fallocate(fd.get(), static_cast<off_t>(at), static_cast<off_t>(step));
-    if (error == EINTR) continue;
-    if (error == ENOSPC) return tooSmall();
-    if (error != 0) {
-      ::unlink(path.c_str());
-      return systemError("reserve " + formatSize(bytes) + " for " + path, error);
-    }
-    at += step;
-    if (progress) progress(at);
+    if (error.code == Code::noSpace) error.detail += " (memory of a replaced file stays until its readers end)";
+    return error;
   }
   if (group >= 0 && ::fchown(fd.get(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) return systemError("chown " + path, errno);
   if (::fchmod(fd.get(), static_cast<mode_t>(mode)) != 0) return systemError("chmod " + path, errno);

@@ -48,8 +48,6 @@ std::vector<std::string> Paths::nodes() const {
   return names;
 }
 
-namespace {
-
 Error makeDirectory(const std::string& path, int group) {
   const bool made = ::mkdir(path.c_str(), 0700) == 0;
   if (!made && errno != EEXIST) return systemError("mkdir " + path, errno);
@@ -66,8 +64,6 @@ Error makeDirectory(const std::string& path, int group) {
   if (::chmod(path.c_str(), group >= 0 ? 0750 : 0700) != 0) return systemError("chmod " + path, errno);
   return {};
 }
-
-}  // namespace
 
 Error makeDirectories(const Paths& paths, const std::string& directory, int group) {
   for (const std::string& path : {paths.root, paths.clusterDir(), directory}) {
@@ -96,38 +92,36 @@ Error removeNode(const Paths& paths, const std::string& node) {
   return {};
 }
 
-LockFile::LockFile(LockFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-LockFile& LockFile::operator=(LockFile&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-LockFile::~LockFile() {
-  if (fd_ >= 0) ::close(fd_);
+Result<Descriptor> openLocked(const std::string& path, int flags, const std::function<std::string()>& held) {
+  // Whoever asks LockFile::held() has the lock for a moment: a few more tries. The one who had it may have removed the file: then the
+  // lock that we got is on a file without a name.
+  for (int attempt = 0;; ++attempt) {
+    Descriptor fd(::open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    if (!fd) return systemError("open " + path, errno);
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+      struct stat ours, named;
+      if (::fstat(fd.get(), &ours) != 0 || ::stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino) continue;
+      // O_NONBLOCK was for what is no regular file; with it io_uring answers EAGAIN where it would wait.
+      if (::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK) != 0) return systemError("fcntl " + path, errno);
+      return fd;
+    }
+    if (errno != EWOULDBLOCK) return systemError("flock " + path, errno);
+    if (attempt >= 10) return Error{Code::unavailable, held()};
+    ::usleep(5000);
+  }
 }
 
 Result<LockFile> LockFile::acquire(const std::string& path, const std::string& what) {
-  LockFile lock;
-  // Whoever asks held() has the lock for a moment: a few more tries. The one who had it may have removed the file: then the lock
-  // that we got is on a file without a name.
-  for (int attempt = 0;; ++attempt) {
-    lock = LockFile();
-    lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    if (lock.fd_ < 0) return systemError("open " + path, errno);
-    if (::flock(lock.fd_, LOCK_EX | LOCK_NB) == 0) {
-      struct stat ours, named;
-      if (::fstat(lock.fd_, &ours) == 0 && ::stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino) break;
-      continue;
-    }
-    if (errno != EWOULDBLOCK) return systemError("flock " + path, errno);
-    if (attempt >= 10) {
-      return Error{Code::unavailable, what + " is already run by process " + std::to_string(holder(path)) + " (" + path + " is locked)"};
-    }
-    ::usleep(5000);
-  }
+  Result<Descriptor> fd = openLocked(path, O_RDWR, [&] {
+    return what + " is already run by process " + std::to_string(holder(path)) + " (" + path + " is locked)";
+  });
+  if (!fd) return fd.error();
   const std::string pid = std::to_string(::getpid()) + "\n";
-  if (::ftruncate(lock.fd_, 0) != 0 || ::pwrite(lock.fd_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+  if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     return systemError("write " + path, errno);
   }
+  LockFile lock;
+  lock.fd_ = std::move(fd).value();
   return lock;
 }
 

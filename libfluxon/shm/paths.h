@@ -4,10 +4,12 @@
 // link and always owned by this user or root: somebody else's are refused.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "shm/mapped_file.h"
 
 namespace fluxon::shm {
 
@@ -30,7 +32,9 @@ struct Paths {
   std::vector<std::string> nodes() const;
 };
 
-// Makes root, cluster and `directory` below it as needed. `group` -1: 0700.
+// Makes a folder of the modes above if it is not there; refuses a link and somebody else's. `group` -1: 0700.
+Error makeDirectory(const std::string& path, int group);
+// Makes root, cluster and `directory` below it as needed.
 Error makeDirectories(const Paths& paths, const std::string& directory, int group);
 
 // Removes the files of a node but its lock; who maps them keeps what it holds. Only for who has the lock.
@@ -38,16 +42,15 @@ void unlinkNodeFiles(const Paths& paths, const std::string& node);
 // Removes a node of which no owner runs, and its folder. unavailable: one runs.
 Error removeNode(const Paths& paths, const std::string& node);
 
+// Opens with `flags`, creates (never follows a link, never replaces) and locks: flock, exclusive. unavailable, with what `held`
+// says: somebody has the lock. The descriptor is a blocking one.
+Result<Descriptor> openLocked(const std::string& path, int flags, const std::function<std::string()>& held);
+
 // A file that is locked while its owner lives: flock, which the kernel drops with the last descriptor or mapping.
 class LockFile {
  public:
-  LockFile() = default;
-  LockFile(LockFile&&) noexcept;
-  LockFile& operator=(LockFile&&) noexcept;
-  ~LockFile();
-
-  bool acquired() const { return fd_ >= 0; }
-  // Creates (never follows a link, never replaces) and locks. `unavailable` names the pid of the one who has it.
+  bool acquired() const { return static_cast<bool>(fd_); }
+  // unavailable names the pid of the one who has it.
   static Result<LockFile> acquire(const std::string& path, const std::string& what);
   // Is the lock of `path` held by somebody? False if there is no such file.
   static bool held(const std::string& path);
@@ -55,7 +58,7 @@ class LockFile {
   static long holder(const std::string& path);
 
  private:
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 }  // namespace fluxon::shm
