@@ -1,0 +1,52 @@
+// The requests of one engine: the read and the write channel, what is in flight, and the completions that nobody has fetched. Both
+// engines choose here what starts next (io_engine.h, invariant 4). No thread of its own and no lock.
+#pragma once
+
+#include <deque>
+#include <list>
+
+#include "ssd/operation.h"
+
+namespace fluxon::ssd {
+
+class Channels {
+ public:
+  // `depth` is the engine's own: settings.depth or less.
+  Channels(const EngineSettings&, unsigned depth);
+
+  // False: full.
+  bool submit(const Request&);
+  // True if there is a completion more.
+  bool cancel(uint64_t tag);
+  void cancelQueued();
+
+  // The operation whose next call is to be made now; null if there is none or the depth is reached.
+  Operation* next();
+  // The call of an operation that next() gave out has returned. True: the operation has ended, and is gone.
+  bool returned(Operation&, int64_t result);
+
+  bool canStart() const { return !again_.empty() || (queued() > 0 && inFlight() < depth_); }
+  size_t queued() const { return reads_.queue.size() + writes_.queue.size(); }
+  size_t inFlight() const { return inFlight_.size(); }  // including those to be resumed
+  size_t ended() const { return ended_.size(); }
+  size_t pending() const { return queued() + inFlight() + ended(); }
+  void takeEnded(std::vector<Completion>&);
+  const IoCounters& counters() const { return counters_; }
+
+ private:
+  struct Channel {
+    std::list<Operation> queue;
+    size_t inFlight = 0;
+  };
+  Channel& channelOf(Direction d) { return d == Direction::read ? reads_ : writes_; }
+
+  const unsigned depth_;
+  const size_t mostQueued_, alignment_;
+  Channel reads_, writes_;
+  std::list<Operation> inFlight_;
+  std::deque<Operation*> again_;  // in flight, to be called anew
+  std::vector<Completion> ended_;
+  IoCounters counters_;
+};
+
+}  // namespace fluxon::ssd

@@ -1,0 +1,155 @@
+// IoEngine over a pool of threads, each with one plain call at a time.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "ssd/channels.h"
+
+namespace fluxon::ssd {
+namespace {
+
+class PsyncEngine final : public IoEngine {
+ public:
+  explicit PsyncEngine(const EngineSettings& settings)
+      : channels_(settings, std::min(settings.depth, settings.threads)), events_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    FLUXON_CHECK(events_ >= 0, "no eventfd");
+    for (unsigned i = 0; i < std::min(settings.depth, settings.threads); ++i) threads_.emplace_back([this] { work(); });
+  }
+  ~PsyncEngine() override {
+    std::vector<Completion> nobodys;
+    close(nobodys);
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& each : threads_) each.join();
+    ::close(events_);
+  }
+
+  const char* name() const override { return "threads"; }
+  FileRef addFile(int fd) override { return FileRef::descriptor(fd); }
+  Error addMemory(std::span<const iovec>) override { return {}; }
+
+  bool submit(const Request& request) override {
+    FLUXON_CHECK(!closed_ && !request.file.isRegistered(), "a request for a closed engine, or of another engine's file");
+    const std::lock_guard lock(mutex_);
+    return channels_.submit(request);
+  }
+
+  void start() override {
+    size_t startable;
+    {
+      const std::lock_guard lock(mutex_);
+      startable = channels_.queued();
+    }
+    for (size_t i = 0; i < std::min(startable, threads_.size()); ++i) work_.notify_one();
+  }
+
+  void cancel(uint64_t tag) override {
+    const std::lock_guard lock(mutex_);
+    if (channels_.cancel(tag)) ring();
+  }
+
+  void wait(size_t count, Time until, std::vector<Completion>& to) override {
+    start();
+    size_t wanted = SIZE_MAX;
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        wanted = std::min(std::min(wanted, count), channels_.pending());
+        const bool late = until != Time::never() && bootTime() >= until;
+        uint64_t rung;  // under the lock, as it is rung: what comes later rings anew
+        ++systemCalls_;
+        [[maybe_unused]] const ssize_t n = ::read(events_, &rung, sizeof rung);
+        if (channels_.ended() >= wanted || late) return channels_.takeEnded(to);
+        ++systemCalls_;
+      }
+      pollfd waiting{events_, POLLIN, 0};
+      const int64_t left = until == Time::never() ? -1 : std::max<int64_t>(0, (until - bootTime()).ns);
+      const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
+      ::ppoll(&waiting, 1, left < 0 ? nullptr : &timeout, nullptr);
+    }
+  }
+
+  void close(std::vector<Completion>& to) override {
+    closed_ = true;
+    size_t left;
+    {
+      const std::lock_guard lock(mutex_);
+      channels_.cancelQueued();
+      left = channels_.pending();
+    }
+    wait(left, Time::never(), to);
+  }
+
+  size_t pending() const override {
+    const std::lock_guard lock(mutex_);
+    return channels_.pending();
+  }
+  int eventFd() override { return events_; }
+
+  IoCounters counters() const override {
+    const std::lock_guard lock(mutex_);
+    IoCounters all = channels_.counters();
+    all.systemCalls = systemCalls_;
+    return all;
+  }
+
+ private:
+  void ring() {
+    ++systemCalls_;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(events_, &one, sizeof one);  // full is readable as well
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      Operation* operation = nullptr;
+      work_.wait(lock, [&] { return (operation = channels_.next()) || ending_; });
+      if (!operation) return;
+      ++systemCalls_;
+      lock.unlock();
+      const int64_t result = transfer(*operation);
+      lock.lock();
+      if (channels_.returned(*operation, result)) ring();
+    }
+  }
+
+  static int64_t transfer(const Operation& operation) {
+    const int fd = operation.file().number();
+    const std::span<const iovec> left = operation.left();
+    const auto at = static_cast<off_t>(operation.offset());
+    const auto n = static_cast<int>(left.size());
+    ssize_t result;
+    if (operation.direction() == Direction::read) {
+      result = operation.vectored() ? ::preadv(fd, left.data(), n, at) : ::pread(fd, left[0].iov_base, left[0].iov_len, at);
+    } else {
+      result = operation.vectored() ? ::pwritev(fd, left.data(), n, at) : ::pwrite(fd, left[0].iov_base, left[0].iov_len, at);
+    }
+    return result < 0 ? -errno : result;
+  }
+
+  mutable std::mutex mutex_;  // over channels_, systemCalls_, ending_
+  std::condition_variable work_;
+  Channels channels_;
+  uint64_t systemCalls_ = 0;
+  bool ending_ = false;
+  bool closed_ = false;  // the caller's thread alone
+  const int events_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<IoEngine> makePsyncEngine(const EngineSettings& settings) { return std::make_unique<PsyncEngine>(settings); }
+
+}  // namespace fluxon::ssd

@@ -1,0 +1,26 @@
+// Block devices over files, and an ext4 on one. Mounts and devices go when the process ends, however it ends: mounts are made in a
+// mount namespace of the process's own, and devices let go of their files when nobody holds them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fluxon::ssd {
+
+// A folder in $TMPDIR, removed with what is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  const std::string path;
+};
+
+// Empty, or why this process cannot have loop devices.
+std::string whyNoLoopDevices();
+// A file system of that size, mounted at `folder`/mounted. Empty, or what failed.
+std::string mountFileSystem(const std::string& folder, uint64_t bytes);
+// Descriptor of a block device over the file, opened with O_DIRECT; -1 if there is none to be had.
+int loopDevice(const std::string& file);
+
+}  // namespace fluxon::ssd
