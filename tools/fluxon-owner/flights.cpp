@@ -153,8 +153,9 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   Pending& pending = request(std::move(done), {}, shm::CommandKind{});
   if (error.ok()) {
     pending.slot = flight.slot;
-    pending.flight = id;
-    pending.putId = flight.putId;
+    // Those who waited had asked before the master named this version, or joined while no invalidation had closed the flight: what
+    // becomes of the copy does not concern them.
+    answerHeld(flight.slot, flight.putId, takeWaiting(key, id));
     return flush(now);
   }
   ++counters_.fetchesFailed;
@@ -189,7 +190,6 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   PutId& bound = controls_.at(key).bound;
   const std::optional<uint32_t> present = directory_.committed(key, directory_.hash(slot));
   const bool newer = present && directory_.putId(*present) >= reply.putId;
-  const std::deque<Waiting> waiting = takeWaiting(key, pending.flight);
   const bool current = bound <= reply.putId;
   // Whether it becomes readable here or not: nothing older does any more.
   if (published && current) bound = reply.putId;
@@ -198,31 +198,22 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
       FLUXON_MARK("owner: a copy waits for a put of its key");
       published_.emplace(slot, Published{reply.putId, reply.lease});
       open(key);
-      for (const Waiting& each : waiting) controls_.at(key).waiting.push_back({each.caller, each.command});
     } else {
       awaitReaders(retireOlder(slot, reply.putId));
       directory_.commit(slot, reply.putId, reply.lease);
-      answerHeld(slot, pending.putId, waiting);
     }
   } else {
     if (published) FLUXON_MARK("owner: a copy that is a replica at the master is not readable here");
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     ++counters_.temporary;
     directory_.retire(slot);
-    if (serving(now)) {
-      answerHeld(slot, pending.putId, waiting);
-    } else {
-      if (!waiting.empty()) FLUXON_MARK("owner: a flight lands after the lease");
-      for (const Waiting& each : waiting) answerCode(each.caller, Code::unavailable, "no serving lease: the master does not answer");
-    }
     awaitReaders({slot});
   }
   settlePublished(key, now);
   close(key, now);
 }
 
-// Each of those who waited holds the value by a held word: a temporary copy is found by nobody else, and a replica may go before they
-// have a hazard on it.
+// Each of those who waited holds the value by a held word: the master has not decided about it yet, and nobody else finds it.
 void OwnerCore::answerHeld(uint32_t slot, PutId putId, const std::deque<Waiting>& waiting) {
   for (const Waiting& each : waiting) {
     Answer answer;

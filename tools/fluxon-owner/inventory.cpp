@@ -17,10 +17,11 @@ void OwnerCore::adopt(const std::set<uint64_t>& living) {
         FLUXON_MARK("owner: adopts a slot that was being reclaimed");
         directory_.keep(slot);
         break;
-      // Its writer was done, and who was to decide is gone: nobody has read it, nobody writes it.
+      // Its writer was done, and who was to decide is gone: nobody writes it. If it was fetched, those who asked may hold it.
       case shm::SlotState::pending:
-        FLUXON_MARK("owner: adopts a put that was being decided");
-        directory_.release(slot);
+        FLUXON_MARK("owner: adopts a value that was being decided");
+        directory_.retire(slot);
+        retired_.push_back(slot);
         break;
       case shm::SlotState::granted:
         // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
@@ -85,8 +86,14 @@ void OwnerCore::part(bool keep, Time now) {
         break;
       case shm::SlotState::pending:
         FLUXON_MARK("owner: a term ends under a put that is being decided");
-        puts_.erase(slot);
-        if (!busy.count(slot)) directory_.release(slot);
+        if (busy.count(slot)) {
+          puts_.erase(slot);
+        } else if (puts_.erase(slot) != 0) {
+          directory_.release(slot);
+        } else {
+          directory_.retire(slot);  // fetched: those who asked may hold it
+          retired_.push_back(slot);
+        }
         break;
       case shm::SlotState::reclaiming:
         if (keep) {

@@ -13,8 +13,10 @@
 //   asked ──► granted ──fetched──► pending ──► committed     the master knows it as a replica
 //                └──failed──► over                └──► retired: only those who waited for it hold it (a temporary copy)
 //   Gets of the key that come while the bytes are under way wait for the same flight, unless an invalidation has passed it meanwhile
-//   (the bound of the key is above its put_id); from the moment when the master is told of its end nobody joins it any more. So what
-//   a temporary copy answers was the latest value at some time after each of its readers had begun.
+//   (the bound of the key is above its put_id). They are answered when the bytes are there, before the master has decided about the
+//   copy, and nobody joins it any more. So what a flight answers was the latest value at some time after each of its readers had
+//   begun: the master named it then, or had not heard yet that an invalidation of it was carried out here. From then on a pending
+//   copy may be held: it never becomes free but by way of retired.
 //   A copy of an exported value is a put of which this owner is the home: as with its own puts, older values are retired before the
 //   master hears that the bytes are here.
 //
@@ -213,8 +215,7 @@ class OwnerCore {
     uint32_t slot = UINT32_MAX;  // of the put
     bool given = false;          // the caller is not waiting for it any more (our lease ran out): only the effects count
     Command asked;               // a get or a putStart: to run again
-    uint64_t flight = 0;         // getDone: who waited for it
-    PutId putId;                 // getDone: what it brought; spread: what was put
+    PutId putId;                 // spread: what was put
   };
   struct Waiting {
     Caller caller;

@@ -233,7 +233,8 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
     } else {
       FLUXON_MARK("owner: a value that waited is none any more");
       dropped_.push_back({key, value.putId, directory_.offset(slot)});
-      freeSlot(slot);
+      directory_.retire(slot);  // those for whom it was fetched may hold it
+      awaitReaders({slot});
     }
     close(key, now);
   }
