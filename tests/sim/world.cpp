@@ -52,7 +52,7 @@ void World::draw() {
   faults_.diskFails = maybe(20);
   faults_.orderly = maybe(100);
   faults_.drains = maybe(150);
-  faults_.evictions = maybe(100);
+  faults_.evictions = maybe(30);
   faults_.clientDeaths = maybe(25);
   faults_.slow = scheduler_.oneIn(3) ? 4 : 20;
 }
