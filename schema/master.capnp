@@ -17,6 +17,7 @@ struct Version {
   offset @2 :UInt64;    # of the extent in the owner's segment, bytes
   bytes @3 :UInt64;     # payload
   lease @4 :UInt64;     # key lease, 0: none
+  ssd @5 :Bool;         # inventory: it lies on the owner's SSD, which calls it `offset`
 }
 
 struct Peer {
@@ -68,6 +69,9 @@ struct Reply {
   offsets @11 :List(UInt64);
   entries @12 :List(ListedKey);
   fetch @13 :Bool;
+  ssd @14 :Bool;              # fetch it from the owner's own SSD
+  exportId @15 :UInt64;       # fetch what `peer` has exported under it, 0: its readable value
+  sourceOffset @16 :UInt64;   # of what is exported, in the peer's segment
 }
 
 struct MasterMessage {
@@ -78,6 +82,8 @@ struct MasterMessage {
     replicate @3 :Order;      # bring this version from `peer` into the extent of the item; answered by getDone
     leave @4 :Void;           # everything of this owner is elsewhere: end, and leave nothing behind
     shrink @5 :Void;          # space is short here: what the owner has ahead of puts goes back by `release`; said again while it is
+    stage @6 :Order;          # bring the item from your SSD to its offset, and export it meanwhile under `exportId`; answered by staged
+    unstage @7 :Order;        # end that export; answered by unstaged, after which the extent is free
   }
 }
 
@@ -85,7 +91,7 @@ struct Order {
   command @0 :UInt64;
   items @1 :List(Version);
   peer @2 :Peer;
-  exported @3 :Bool;          # the value is not readable at the peer yet: it has exported it under its put_id
+  exportId @3 :UInt64;        # the value is not readable at the peer: it has exported it under this id
   sourceOffset @4 :UInt64;    # of what is exported, in the peer's segment
   timeLeftMs @5 :UInt64;      # for the copy
 }
@@ -107,7 +113,7 @@ struct Registration {
   adopts @8 :UInt64;          # incarnation in whose life the values that it has were published, 0: it has none
   link @9 :Text;              # address of the tcp link, empty when off
   label @10 :Text;            # sub-cluster
-  ssd @11 :Bool;              # values put here go to an SSD as well
+  ssdLife @11 :UInt64;        # of what is on this owner's SSD, where values put here go as well; 0: it has none
   sentNs @12 :UInt64;         # CLOCK_BOOTTIME of its host: an earlier one that arrives late, by a connection that was given up, is refused
 }
 

@@ -27,6 +27,7 @@ void encode(const std::vector<Version>& from, capnp::List<schema::Version>::Buil
     to[i].setOffset(from[i].offset);
     to[i].setBytes(from[i].bytes);
     to[i].setLease(from[i].lease.value);
+    to[i].setSsd(from[i].ssd);
   }
 }
 
@@ -34,7 +35,8 @@ std::vector<Version> decode(capnp::List<schema::Version>::Reader from) {
   std::vector<Version> to;
   to.reserve(sizeOf<schema::Version>(from));
   for (const auto item : from)
-    to.push_back({toString(item.getKey()), PutId(item.getPutId()), item.getOffset(), item.getBytes(), KeyLeaseId(item.getLease())});
+    to.push_back({toString(item.getKey()), PutId(item.getPutId()), item.getOffset(), item.getBytes(), KeyLeaseId(item.getLease()),
+                  item.getSsd()});
   return to;
 }
 
@@ -112,6 +114,9 @@ void encode(const Reply& from, schema::Reply::Builder to) {
   to.setLease(from.lease.value);
   if (!from.peer.node.empty()) encode(from.peer, to.initPeer());
   to.setFetch(from.fetch);
+  to.setSsd(from.ssd);
+  to.setExportId(from.exportId.value);
+  to.setSourceOffset(from.sourceOffset);
   if (!from.nodes.empty()) {
     auto nodes = to.initNodes(count(from.nodes.size()));
     for (unsigned i = 0; i < from.nodes.size(); ++i) nodes.set(i, textOf(from.nodes[i]));
@@ -140,6 +145,9 @@ Reply decode(schema::Reply::Reader from) {
   to.lease = KeyLeaseId(from.getLease());
   if (from.hasPeer()) to.peer = decode(from.getPeer());
   to.fetch = from.getFetch();
+  to.ssd = from.getSsd();
+  to.exportId = ExportId(from.getExportId());
+  to.sourceOffset = from.getSourceOffset();
   for (const auto node : from.getNodes()) to.nodes.push_back(toString(node));
   for (const uint64_t offset : from.getOffsets()) to.offsets.push_back(offset);
   to.entries.reserve(sizeOf<schema::ListedKey>(from.getEntries()));
@@ -177,17 +185,17 @@ void encode(const std::vector<MasterMessage>& from, capnp::List<schema::MasterMe
       to[i].setShrink();
       continue;
     }
-    auto order = message.kind == CommandKind::invalidate ? to[i].initInvalidate()
-                 : message.kind == CommandKind::reclaim  ? to[i].initReclaim()
-                                                         : to[i].initReplicate();
+    auto order = message.kind == CommandKind::invalidate  ? to[i].initInvalidate()
+                 : message.kind == CommandKind::reclaim   ? to[i].initReclaim()
+                 : message.kind == CommandKind::replicate ? to[i].initReplicate()
+                 : message.kind == CommandKind::stage     ? to[i].initStage()
+                                                          : to[i].initUnstage();
     order.setCommand(message.command.value);
     encode(message.items, order.initItems(count(message.items.size())));
-    if (message.kind == CommandKind::replicate) {
-      encode(message.peer, order.initPeer());
-      order.setExported(message.exported);
-      order.setSourceOffset(message.sourceOffset);
-      order.setTimeLeftMs(message.timeLeftMs);
-    }
+    if (!message.peer.node.empty()) encode(message.peer, order.initPeer());
+    order.setExportId(message.exportId.value);
+    order.setSourceOffset(message.sourceOffset);
+    order.setTimeLeftMs(message.timeLeftMs);
   }
 }
 
@@ -202,6 +210,8 @@ std::vector<MasterMessage> decode(capnp::List<schema::MasterMessage>::Reader fro
       case schema::MasterMessage::INVALIDATE: out.kind = CommandKind::invalidate, order = message.getInvalidate(); break;
       case schema::MasterMessage::RECLAIM: out.kind = CommandKind::reclaim, order = message.getReclaim(); break;
       case schema::MasterMessage::REPLICATE: out.kind = CommandKind::replicate, order = message.getReplicate(); break;
+      case schema::MasterMessage::STAGE: out.kind = CommandKind::stage, order = message.getStage(); break;
+      case schema::MasterMessage::UNSTAGE: out.kind = CommandKind::unstage, order = message.getUnstage(); break;
       case schema::MasterMessage::LEAVE: out.kind = CommandKind::leave; continue;
       case schema::MasterMessage::SHRINK: out.kind = CommandKind::shrink; continue;
       default: KJ_FAIL_REQUIRE("unknown message of the master", static_cast<unsigned>(message.which()));
@@ -209,7 +219,7 @@ std::vector<MasterMessage> decode(capnp::List<schema::MasterMessage>::Reader fro
     out.command = OperationId(order.getCommand());
     out.items = decode(order.getItems());
     if (order.hasPeer()) out.peer = decode(order.getPeer());
-    out.exported = order.getExported();
+    out.exportId = ExportId(order.getExportId());
     out.sourceOffset = order.getSourceOffset();
     out.timeLeftMs = order.getTimeLeftMs();
   }
@@ -226,7 +236,7 @@ void encode(const Registration& from, schema::Registration::Builder to) {
   to.setHttp(textOf(from.http));
   to.setLink(textOf(from.link));
   to.setLabel(textOf(from.label));
-  to.setSsd(from.ssd);
+  to.setSsdLife(from.ssdLife.value);
   to.setAdopts(from.adopts.value);
   to.setSentNs(static_cast<uint64_t>(from.sent.ns));
   auto occupied = to.initOccupied(count(from.occupied.size()));
@@ -247,7 +257,7 @@ Registration decode(schema::Registration::Reader from) {
   to.http = toString(from.getHttp());
   to.link = toString(from.getLink());
   to.label = toString(from.getLabel());
-  to.ssd = from.getSsd();
+  to.ssdLife = Incarnation(from.getSsdLife());
   to.adopts = Incarnation(from.getAdopts());
   to.sent = Time{static_cast<int64_t>(from.getSentNs())};
   to.occupied.reserve(sizeOf<schema::Extent>(from.getOccupied()));

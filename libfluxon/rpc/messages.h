@@ -22,7 +22,8 @@ enum class RequestKind : uint16_t {
   reserve,         // bytes, count -> offsets
   release,         // offsets: extents that no one reads or writes any more
   dropped,         // items: replicas that the owner has given up
-  getStart,        // key, timeLeftMs, flags (kFarOnly), after (a node that did not deliver) -> source, putId, bytes, fetch, offset
+  getStart,        // key, timeLeftMs, flags (kFarOnly), after (a node that did not deliver) -> source, putId, bytes, fetch, offset,
+                   // ssd or exportId and sourceOffset
   stat,            // key -> putId, bytes, lease, nodes
   remove,          // key -> ok or miss
   countPrefix,     // key (the prefix) -> count
@@ -32,11 +33,16 @@ enum class RequestKind : uint16_t {
   leaseRevoke,     // lease: its keys are deleted
   invalidateDone,  // command
   reclaimDone,     // command, results
-  inventory,       // items (committed values), count 1: the last page -> offsets: values that must go
+  inventory,       // items (committed values, then what is on the SSD), count 1: the last page -> offsets: of values that must go
   spread,          // key, items (its version), count, timeLeftMs: as many owners shall have it; answered when they have, or cannot
   getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now
+  ssdLife,         // count: the life of what is on this owner's SSD from now on, 0: there is nothing
+  ssdCommit,       // items (key, putId, bytes): are on this owner's SSD now -> offsets: indices of those that the master does not take
+  ssdEvicted,      // items (key, putId): have gone from this owner's SSD by themselves
+  staged,          // command, code: the answer to `stage`: the value can be fetched, or why it cannot
+  unstaged,        // command: the answer to `unstage`: nobody reads or writes the extent any more, it is free
 };
-constexpr uint16_t kRequestKinds = 21;
+constexpr uint16_t kRequestKinds = 26;
 
 enum class ReclaimResult : uint8_t { ok, busy, gone };
 
@@ -49,9 +55,10 @@ constexpr uint32_t kPlacedHere = 16;
 struct Version {
   std::string key;
   PutId putId;
-  uint64_t offset = 0;  // of its extent
+  uint64_t offset = 0;  // of its extent; on an SSD: what the owner calls it in an inventory
   uint64_t bytes = 0;   // payload
   KeyLeaseId lease;
+  bool ssd = false;     // inventory: it lies on the owner's SSD
 };
 
 // An owner as others reach it.
@@ -100,23 +107,29 @@ struct Reply {
   KeyLeaseId lease;
   Peer peer;               // getStart: who has the value; putStart: who shall have it, empty: the one who asked
   bool fetch = false;      // getStart: bring the value from `peer` to `offset`; else read it there
+  bool ssd = false;        // getStart, with fetch: from this owner's own SSD
+  // getStart, with fetch: what the peer has exported under it, at `sourceOffset` of its segment; 0: the readable value
+  ExportId exportId;
+  uint64_t sourceOffset = 0;
   std::vector<std::string> nodes;
   std::vector<uint64_t> offsets;
   std::vector<ListedKey> entries;
 };
 
-enum class CommandKind : uint16_t { reply, invalidate, reclaim, replicate, leave, shrink };
+enum class CommandKind : uint16_t { reply, invalidate, reclaim, replicate, leave, shrink, stage, unstage };
 
-// From master to owner: an answer, or an order that is answered by invalidateDone, reclaimDone or getDone.
+// From master to owner: an answer, or an order that is answered by invalidateDone, reclaimDone, getDone, staged or unstaged.
 struct MasterMessage {
   CommandKind kind = CommandKind::reply;
   Reply reply;
   OperationId command;         // identity of an order; an order may come twice
-  std::vector<Version> items;  // invalidate: drop all below putId; reclaim: this version, if nobody reads it; replicate: one
+  // invalidate: drop all below putId; reclaim: this version, if nobody reads it; replicate: one; stage: one, to be brought from this
+  // owner's SSD to its offset and exported meanwhile under exportId; unstage: that exportId, the extent is free after it
+  std::vector<Version> items;
   Peer peer;                   // replicate: who has the value
-  bool exported = false;       // replicate: it is not readable there yet, the peer has exported it under its put_id
+  ExportId exportId;           // replicate: the peer has exported the value under it, 0: it is readable there
   uint64_t sourceOffset = 0;   // of what is exported, in the peer's segment
-  uint64_t timeLeftMs = 0;     // replicate: for the copy
+  uint64_t timeLeftMs = 0;     // replicate, stage: for the copy
 };
 
 struct Hello {
@@ -136,7 +149,7 @@ struct Registration {
   std::string http;         // address of /metrics, empty when off
   std::string link;         // address of the tcp link, empty when off
   std::string label;        // sub-cluster
-  bool ssd = false;         // values put here go to an SSD as well
+  Incarnation ssdLife;      // of what is on this owner's SSD, where values put here go as well; 0: it has none
   std::vector<Extent> occupied;  // extents that are not free and hold no value that could be read: held, or still being written
   Incarnation adopts;       // in whose life the values were published that `inventory` will list; 0: there are none
   Time sent{0};             // on the clock of its host

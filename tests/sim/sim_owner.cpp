@@ -360,7 +360,7 @@ void SimOwner::fetchNeighbour(owner::Fetch fetch, SimOwner& peer) {
     const std::shared_ptr<Memory> from = peer.memory_;
     uint64_t source = fetch.sourceOffset, ref = 0;
     if (!from) return fetchEnded(fetch.id, {Code::unavailable, "cannot attach"});
-    if (!fetch.exported) {
+    if (!fetch.exportId) {
       const std::optional<uint32_t> slot = peer.committed(fetch.key);
       if (!slot || !peer.serving() || peer.directory().putId(*slot) != fetch.putId)
         return fetchEnded(fetch.id, {Code::miss, "another version"});
@@ -398,8 +398,8 @@ void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
     if (life != this->life()) return;
     uint64_t source = 0, ref = 0;
     if (peer.enrolment_->registration().incarnation != fetch.peer.incarnation) return fail({Code::unavailable, "another life"});
-    if (fetch.exported) {
-      const auto known = peer.exported_.find(fetch.putId);
+    if (fetch.exportId) {
+      const auto known = peer.exported_.find(fetch.exportId);
       if (known == peer.exported_.end() || known->second.ending) return fail({Code::miss, "nothing is exported"});
       SIM_CHECK(known->second.bytes == fetch.bytes, "an export of another length");
       ++known->second.readers;
@@ -416,12 +416,12 @@ void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
     peer.later(world_.delay(), [this, fetch, &peer, fail, source, ref, life, bytes = std::move(bytes)]() mutable {
       bytes.append(peer.memory_->segment() + source + fetch.bytes / 2, fetch.bytes - fetch.bytes / 2);
       if (ref != 0) peer.reading_.erase(peer.reading_.find(ref));
-      if (fetch.exported) {
-        Export& exported = peer.exported_.at(fetch.putId);
+      if (fetch.exportId) {
+        Export& exported = peer.exported_.at(fetch.exportId);
         --exported.readers;
         if (exported.ending && exported.readers == 0) {
-          peer.exported_.erase(fetch.putId);
-          peer.core_->unexported(fetch.putId, scheduler_.now());
+          peer.exported_.erase(fetch.exportId);
+          peer.core_->unexported(fetch.exportId, scheduler_.now());
         }
       }
       if (life != this->life()) return;
@@ -452,7 +452,7 @@ void SimOwner::cancelFetches() {
   for (auto& [id, given] : fetches_) given = true;
 }
 
-void SimOwner::unexport(PutId id) {
+void SimOwner::unexport(ExportId id) {
   const auto found = exported_.find(id);
   SIM_CHECK(found != exported_.end(), "the end of an export that is none");
   found->second.ending = true;

@@ -148,8 +148,8 @@ class SimOwner final : public Process, private owner::Host {
   void scan(uint64_t, std::vector<uint64_t>) override;
   void fetch(owner::Fetch) override;
   void cancelFetches() override;
-  void exportValue(PutId id, uint64_t offset, uint64_t bytes) override { exported_[id] = {offset, bytes}; }
-  void unexport(PutId id) override;
+  void exportValue(ExportId id, uint64_t offset, uint64_t bytes) override { exported_[id] = {offset, bytes}; }
+  void unexport(ExportId id) override;
   bool neighbour(const rpc::Peer&) override;
   void leave() override;
 
@@ -173,7 +173,7 @@ class SimOwner final : public Process, private owner::Host {
     unsigned readers = 0;
     bool ending = false;
   };
-  std::map<PutId, Export> exported_;
+  std::map<ExportId, Export> exported_;
   std::map<uint64_t, bool> fetches_;  // under way → given up
   std::multiset<uint64_t> reading_;   // slotRefs that other owners read here
   // Of ours at a neighbour: it ends with this process.

@@ -201,7 +201,7 @@ TEST_CASE("replicas: a value that is to be on two owners is brought to another h
   REQUIRE(orders.size() == 1);
   CHECK(orders[0].peer.node == "a");
   CHECK(orders[0].timeLeftMs == 5000);
-  CHECK_FALSE(orders[0].exported);
+  CHECK_FALSE(orders[0].exportId);
   CHECK(b.answer(copyDone(b, orders[0].command)).published);
   CHECK(a.answer(asked).code == Code::ok);
   CHECK(replicasOf(a, "k") == 2);
@@ -247,7 +247,7 @@ TEST_CASE("placed elsewhere: filled here, brought to its home by order, publishe
   CHECK_FALSE(w.a.answered(done));
   rpc::MasterMessage order;
   for (const auto& each : w.b.orders(CommandKind::replicate)) {
-    if (each.exported) order = each;
+    if (each.exportId) order = each;
   }
   CHECK(order.items.at(0).key == "k");
   CHECK(order.sourceOffset == grant.offset);
@@ -267,7 +267,7 @@ TEST_CASE("placed elsewhere: when the copy fails or its home ends, the put has f
       w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
     } else {
       for (const auto& each : w.b.orders(CommandKind::replicate)) {
-        if (each.exported) copyDone(w.b, each.command, Code::unavailable);
+        if (each.exportId) copyDone(w.b, each.command, Code::unavailable);
       }
     }
     CHECK(w.a.answer(done).code == Code::unavailable);
@@ -282,7 +282,7 @@ TEST_CASE("placed elsewhere: the end of the one who puts ends the put, not its h
   w.core.leave(*w.a.member, MasterCore::Content::kept, w.now);
   w.persisted();
   for (const auto& each : w.b.orders(CommandKind::replicate)) {
-    if (each.exported) CHECK_FALSE(w.b.answer(copyDone(w.b, each.command)).published);
+    if (each.exportId) CHECK_FALSE(w.b.answer(copyDone(w.b, each.command)).published);
   }
   CHECK(w.b.answer(w.b.get("k")).code == Code::miss);
 }
@@ -306,7 +306,7 @@ TEST_CASE("side transfer: a value filled at one owner of a host for another one 
   const OperationId done = worker.done(put);
   const auto orders = asker.orders(CommandKind::replicate);
   REQUIRE(orders.size() == 1);
-  CHECK(orders[0].exported);
+  CHECK(orders[0].exportId);
   CHECK(orders[0].peer.node == "worker");
   copyDone(asker, orders[0].command);
   CHECK(worker.answer(done).published);

@@ -59,12 +59,12 @@ struct HostStub final : Host {
   void scan(uint64_t id, std::vector<uint64_t> refs) override { scans.push_back({id, std::move(refs)}); }
   void fetch(Fetch fetch) override { fetches.push_back(std::move(fetch)); }
   void cancelFetches() override { cancelled = true; }
-  void exportValue(PutId id, uint64_t, uint64_t) override { exported.insert(id); }
-  void unexport(PutId id) override { CHECK(exported.erase(id) == 1); }
+  void exportValue(ExportId id, uint64_t, uint64_t) override { exported.insert(id); }
+  void unexport(ExportId id) override { CHECK(exported.erase(id) == 1); }
   bool neighbour(const rpc::Peer& peer) override { return peer.hostId == "h"; }
   void leave() override { left = true; }
   std::deque<Fetch> fetches;
-  std::set<PutId> exported;
+  std::set<ExportId> exported;
   bool cancelled = false, left = false;
 };
 

@@ -40,7 +40,7 @@ void replicate(Node& n, uint64_t command, const std::string& key, PutId id, uint
   message.command = OperationId(command);
   message.items = {{key, id, offset, 100}};
   message.peer = kFar;
-  message.exported = exported;
+  if (exported) message.exportId = ExportId(id.value);
   n.core.message(message, n.now);
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("exports: a put for another home is exported at its commit, and its pl
   r.fetch = true;
   n.reply(r);
   const Caller commit = n.onRef(CommandKind::commit, n.answer(start).slotRef);
-  CHECK(n.host.exported.count(PutId(7)) == 1);
+  CHECK(n.host.exported.count(ExportId(7)) == 1);
   n.ended(n.take(Kind::putDone), PutId(7));
   CHECK(n.answer(commit).code == Code::ok);
   CHECK(n.host.exported.empty());
@@ -294,7 +294,7 @@ TEST_CASE("exports: a put for another home is exported at its commit, and its pl
   CHECK(n.sent(Kind::release) == 0);
   const Caller get = n.get("k");
   CHECK_FALSE(n.answered(get));
-  n.core.unexported(PutId(7), n.now);
+  n.core.unexported(ExportId(7), n.now);
   CHECK(n.allFree());
   CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
   CHECK(n.sent(Kind::getStart) == 1);  // the get asks now

@@ -65,6 +65,7 @@ class Member : public std::enable_shared_from_this<Member> {
       : registration_(std::move(registration)),
         registered(registration_.sent),
         leaseEnd(end),
+        ssdLife(registration_.ssdLife),
         space(registration_.segmentBytes, registration_.maxKeys) {}
 
   const std::string& node() const { return registration_.node; }
@@ -93,6 +94,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Time retryMove{0};
   bool connected = true;
   Time leaseEnd;  // counted from the last answer, with margin: after it the owner certainly serves nothing
+  Incarnation ssdLife;  // of what is on its SSD; 0: nothing can be there
   MemberSpace space;
   AnswerLog answers;
   std::unordered_map<OperationId, Put> puts;

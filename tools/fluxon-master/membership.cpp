@@ -159,7 +159,7 @@ bool MasterCore::takeDormant(Member& member, const rpc::Version& item) {
 
 void MasterCore::join(Member& member) {
   member.state = MemberState::joined;
-  ssds_ += member.registration().ssd;
+  ssds_ += bool(member.ssdLife);
   if (member.before) forget(std::exchange(member.before, nullptr));
 }
 
@@ -231,7 +231,7 @@ void MasterCore::persisted(uint64_t version, Time now) {
 
 // Nothing is asked of the member any more. Changes wait for it until its fence is durable.
 void MasterCore::end(Member& member, MemberState to, Time now) {
-  ssds_ -= member.state == MemberState::joined && member.registration().ssd;
+  ssds_ -= member.state == MemberState::joined && bool(member.ssdLife);
   member.state = to;
   ended_.insert(member.incarnation());
   if (to == MemberState::fenced) {

@@ -36,13 +36,13 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
     asker = named->second.get();
   }
   // While no owner has an SSD, one that has room for the value has it itself.
-  if (asker != &member || member.draining || size > member.space.capacity() || (ssds_ > 0 && !member.registration().ssd)) {
+  if (asker != &member || member.draining || size > member.space.capacity() || (ssds_ > 0 && !member.ssdLife)) {
     const std::vector<Member*> others = candidates(*asker, size, now);
     if (others.empty()) {
       uint64_t largest = 0;
       bool drained = true;
       for (const auto& [node, other] : members_) {
-        if (other->state != MemberState::joined || (ssds_ > 0 && !other->registration().ssd)) continue;
+        if (other->state != MemberState::joined || (ssds_ > 0 && !other->ssdLife)) continue;
         largest = std::max(largest, other->space.capacity());
         drained &= other->draining;
       }

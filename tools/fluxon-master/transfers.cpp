@@ -44,7 +44,7 @@ std::vector<Member*> MasterCore::candidates(const Member& asker, uint64_t size, 
     c.self = member.get() == &asker;
     c.sameHost = sameHost(*member, asker);
     c.sameLabel = member->registration().label == asker.registration().label;
-    c.ssd = member->registration().ssd;
+    c.ssd = bool(member->ssdLife);
     c.capacityBytes = member->space.capacity();
     c.usedBytes = member->space.capacity() - member->space.freeBytes();
     c.age = now - member->joinedAt;
@@ -198,7 +198,7 @@ bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, co
   message.command = OperationId(++orders_);
   message.items.push_back({std::string(entry.key), transfer.putId, transfer.offset, transfer.bytes, entry.lease});
   message.peer = peerOf(source);
-  message.exported = exportedAt != nullptr;
+  if (exportedAt) message.exportId = ExportId(transfer.putId.value);
   message.sourceOffset = exportedAt ? *exportedAt : 0;
   message.timeLeftMs = timeLeftMs;
   const TransferId id{true, message.command};

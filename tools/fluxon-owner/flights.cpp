@@ -50,7 +50,7 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
 // The master has given a place for the value.
 void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
   const std::string key = pending.request.key;
-  Fetch fetch{0, reply.peer, key, reply.putId, false, 0, reply.offset, reply.bytes, pending.asked.deadline};
+  Fetch fetch{0, reply.peer, key, reply.putId, reply.exportId, reply.sourceOffset, reply.offset, reply.bytes, pending.asked.deadline};
   const std::optional<uint32_t> slot =
       pending.given ? std::nullopt : startFlight({0, reply.putId, pending.request.id, {}, reply.peer.node}, std::move(fetch), now);
   if (!slot) {
@@ -80,9 +80,9 @@ void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
   ++counters_.copiesOrdered;
   const Duration patience = milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
   open(item.key);
-  Fetch fetch{0,           message.peer, item.key, item.putId, message.exported, message.sourceOffset, item.offset,
+  Fetch fetch{0,           message.peer, item.key, item.putId, message.exportId, message.sourceOffset, item.offset,
               item.bytes,  now + patience};
-  Flight flight{0, item.putId, {}, message.command, message.peer.node, message.exported};
+  Flight flight{0, item.putId, {}, message.command, message.peer.node, bool(message.exportId)};
   if (!startFlight(std::move(flight), std::move(fetch), now)) close(item.key, now);
 }
 
@@ -226,7 +226,7 @@ void OwnerCore::answerHeld(uint32_t slot, PutId putId, const std::deque<Waiting>
   }
 }
 
-void OwnerCore::unexported(PutId id, Time now) {
+void OwnerCore::unexported(ExportId id, Time now) {
   const auto found = exports_.find(id);
   FLUXON_CHECK(found != exports_.end(), "an export that is none has ended");
   const uint32_t slot = found->second.slot;
@@ -242,7 +242,7 @@ void OwnerCore::unexported(PutId id, Time now) {
   flush(now);
 }
 
-void OwnerCore::endExport(PutId id) {
+void OwnerCore::endExport(ExportId id) {
   const auto found = exports_.find(id);
   if (found == exports_.end() || std::exchange(found->second.ending, true)) return;
   host_.unexport(id);

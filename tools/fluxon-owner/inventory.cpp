@@ -116,9 +116,9 @@ void OwnerCore::part(bool keep, Time now) {
   }
   for (const auto& [slot, put] : puts_) open(std::string(directory_.key(slot)));
   if (!flights_.empty()) host_.cancelFetches();
-  std::vector<PutId> exports;
+  std::vector<ExportId> exports;
   for (const auto& [id, exported] : exports_) exports.push_back(id);
-  for (const PutId id : exports) endExport(id);
+  for (const ExportId id : exports) endExport(id);
   scanRetired(now);
 }
 

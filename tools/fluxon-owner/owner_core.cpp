@@ -92,8 +92,8 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
   if (put.elsewhere) {
     FLUXON_MARK("owner: a put is exported");
     ++counters_.exports;
-    exports_.emplace(put.putId, Export{slot});
-    host_.exportValue(put.putId, directory_.offset(slot), directory_.payloadBytes(slot));
+    exports_.emplace(ExportId(put.putId.value), Export{slot});
+    host_.exportValue(ExportId(put.putId.value), directory_.offset(slot), directory_.payloadBytes(slot));
   } else if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot, put.putId);
   rpc::Request request;
   if (put.operation) {

@@ -96,7 +96,7 @@ struct Fetch {
   rpc::Peer peer;
   std::string key;
   PutId putId;
-  bool exported = false;
+  ExportId exportId;          // 0: the readable value
   uint64_t sourceOffset = 0;  // of what is exported, in the peer's segment
   uint64_t offset = 0;
   uint64_t bytes = 0;
@@ -121,8 +121,8 @@ class Host {
   virtual void fetch(Fetch) = 0;
   virtual void cancelFetches() = 0;
   // Lets peers read bytes of the segment under an id; unexport() ends that, and unexported() says when nobody reads them any more.
-  virtual void exportValue(PutId id, uint64_t offset, uint64_t bytes) = 0;
-  virtual void unexport(PutId id) = 0;
+  virtual void exportValue(ExportId id, uint64_t offset, uint64_t bytes) = 0;
+  virtual void unexport(ExportId id) = 0;
   // Clients of this owner can read that one's segment.
   virtual bool neighbour(const rpc::Peer&) = 0;
   // Everything is elsewhere: this process is to leave for good.
@@ -171,7 +171,7 @@ class OwnerCore {
   void message(const rpc::MasterMessage&, Time now);
   void scanned(uint64_t scan, const std::vector<bool>& held, Time now);
   void fetched(uint64_t flight, const Error&, Time now);
-  void unexported(PutId, Time now);
+  void unexported(ExportId, Time now);
   // `touched`: slots that clients have read since the last heartbeat, oldest first.
   void heartbeat(const std::vector<uint32_t>& touched, Time now);
   void tick(Time now);
@@ -279,7 +279,7 @@ class OwnerCore {
   void landed(Pending&, const rpc::Reply&, Time now);
   std::deque<Waiting> takeWaiting(const std::string& key, uint64_t flight);
   void answerHeld(uint32_t slot, PutId, const std::deque<Waiting>&);
-  void endExport(PutId);
+  void endExport(ExportId);
 
   // inventory.cpp
   void part(bool keep, Time now);
@@ -325,7 +325,7 @@ class OwnerCore {
     uint32_t slot = 0;
     bool ending = false;
   };
-  std::map<PutId, Export> exports_;         // slots that peers may read
+  std::map<ExportId, Export> exports_;         // slots that peers may read
   std::unordered_map<std::string, Control> controls_;
   struct Later {
     Caller caller;

@@ -102,7 +102,7 @@ class PeerLink::Copier {
       if (!connected) return connected.error();
       client = std::move(connected).value();
     }
-    if (fetch.exported) return client->copyFrom(fetch.peer.node, fetch.sourceOffset, fetch.bytes, segment_ + fetch.offset, deadline);
+    if (fetch.exportId) return client->copyFrom(fetch.peer.node, fetch.sourceOffset, fetch.bytes, segment_ + fetch.offset, deadline);
     client::Held held;
     if (Error error = client->get(fetch.key, [&] { return deadline; }, held); !error.ok()) {
       if (error.code != Code::miss) client = nullptr;
@@ -207,7 +207,7 @@ void PeerLink::fetch(Fetch fetch) {
   }
   const std::string to = fetch.peer.node + " " + toString(fetch.peer.incarnation);
   addresses_[to] = {fetch.peer.node, fetch.peer.incarnation, fetch.peer.link};
-  batch_[to].push_back({fetch.id, fetch.key, keyHash(fetch.key), fetch.putId, fetch.exported ? fetch.putId.value : 0,
+  batch_[to].push_back({fetch.id, fetch.key, keyHash(fetch.key), fetch.putId, fetch.exportId.value,
                         files_.segment() + fetch.offset, fetch.bytes, fetch.deadline});
   if (std::exchange(flushing_, true)) return;
   // What was asked for in one turn of the loop goes down together.
@@ -237,10 +237,10 @@ void PeerLink::cancelAll() {
   if (copier_) copier_->cancelAll();
 }
 
-void PeerLink::exportValue(PutId id, const char* data, uint64_t bytes) {
+void PeerLink::exportValue(ExportId id, const char* data, uint64_t bytes) {
   if (tcp_) tcp_->publish(id.value, data, bytes);
 }
-void PeerLink::unexport(PutId id) {
+void PeerLink::unexport(ExportId id) {
   if (tcp_) return tcp_->unpublish(id.value);
   events_.unexported(id);  // nobody could ask for it
 }
@@ -248,7 +248,7 @@ void PeerLink::unexport(PutId id) {
 kj::Promise<void> PeerLink::reap() {
   const link::LinkEvents events = tcp_->reap();
   for (const link::Fetched& fetched : events.fetched) events_.fetched(fetched.id, fetched.error);
-  for (const uint64_t id : events.unpublished) events_.unexported(PutId(id));
+  for (const uint64_t id : events.unpublished) events_.unexported(ExportId(id));
   return tcpObserver_->whenBecomesReadable().then([this] { return reap(); });
 }
 

@@ -34,7 +34,7 @@ class PeerLink {
  public:
   struct Events {
     std::function<void(uint64_t id, const Error&)> fetched;
-    std::function<void(PutId)> unexported;
+    std::function<void(ExportId)> unexported;
   };
   PeerLink(rpc::Daemon&, NodeFiles&, const Config&, Events);
   ~PeerLink();
@@ -48,8 +48,8 @@ class PeerLink {
 
   void fetch(Fetch);
   void cancelAll();
-  void exportValue(PutId, const char* data, uint64_t bytes);
-  void unexport(PutId);
+  void exportValue(ExportId, const char* data, uint64_t bytes);
+  void unexport(ExportId);
   bool neighbour(const rpc::Peer&);
 
   // What the link itself is reading: to be looked at by every scan.

@@ -173,7 +173,7 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   } else if (elsewhere) {
     if (code == Code::ok && current) bound = reply.putId;
     if (code != Code::ok) ++counters_.putsFailed;
-    endExport(own);  // the slot goes when nobody reads it any more
+    endExport(ExportId(own.value));  // the slot goes when nobody reads it any more
   } else {
     if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
     if (published && !current) FLUXON_MARK("owner: a published value is older than the bound of its key");

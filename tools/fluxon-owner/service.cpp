@@ -43,7 +43,7 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
                 core_.fetched(id, error, bootTime());
                 run();
               },
-              [this](PutId id) {
+              [this](ExportId id) {
                 core_.unexported(id, bootTime());
                 run();
               }}),

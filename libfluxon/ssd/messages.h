@@ -1,0 +1,63 @@
+// What an owner and its ssdd say to each other, as plain values: the logic of both sees these. How they lie in shared memory:
+// ssdd_format.h; channel.h converts.
+//
+// The owner speaks for its ssdd: nobody else reads from the SSD, and the master hears of it by the owner alone. Messages of one
+// direction arrive in the order in which they were sent, each once, until the channel ends with one of the two processes.
+//
+// Life of a persist (id: the owner's, not used again while it is open)
+//
+//   owner: persist ──► ssdd: waiting, writing ──► persisted(ok) ──► the master is asked ──► decided(ok): the entry can be read
+//                              │                                                     └──► decided(other): the entry is dead
+//                              └──► persisted(code): there is no entry, the id is over
+//   The owner keeps the bytes in the segment what they are until `persisted`. Until `decided` the ring does not write over the entry.
+//
+// Life of a load
+//
+//   owner: load ──► ssdd: reading ──► progress(bytes) ... ──► loaded(code)
+//   From `load` to `loaded`, whatever its code, the extent is ssdd's to write. What `progress` counts, from the extent's beginning on, is
+//   there and may be sent on; the value is checked (crc32c) before the last of its bytes is counted or `loaded(ok)` is said.
+//
+// Invariants
+//   1. After `done` of an invalidate, no load finds a version of that key below its put_id, and no list names one.
+//   2. A list names exactly the entries that were decided(ok) and have not ended: not evicted, invalidated or dropped.
+//   3. When the owner ends, what is not decided is dead: ssdd does not know whether the master has taken it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace fluxon::ssd {
+
+enum class MessageKind : uint16_t {
+  // owner to ssdd
+  persist = 1,  // id, key, putId, offset, bytes -> persisted
+  decided,      // id, code (of the master about the persist)
+  load,         // id, key, putId, offset (of the target in the segment), bytes -> progress, loaded
+  invalidate,   // id, key, putId: versions below it end -> done; id 0: no answer is wanted
+  drop,         // key, putId: this very version ends
+  list,         // id -> listed for each entry, done
+  forget,       // id: persists and loads end as soon as they can (with their answers), what is undecided is dead -> done after them
+  scrub,        // id: reads and checks every entry -> progress (bytes checked), done (bytes: entries checked, offset: damaged ones)
+  // ssdd to owner
+  persisted = 32,  // id, code
+  progress,        // id, bytes
+  loaded,          // id, code: miss: there is no such entry; corrupt, system: there is none any more
+  evicted,         // key, putId: a decided entry has ended by itself: overwritten, or damaged
+  listed,          // id, key, putId, bytes
+  done,            // id
+};
+
+struct Message {
+  MessageKind kind{};
+  uint64_t id = 0;
+  std::string key{};
+  PutId putId{};
+  uint64_t offset = 0;  // in the owner's segment
+  uint64_t bytes = 0;   // payload
+  Code code = Code::ok;
+};
+
+}  // namespace fluxon::ssd
