@@ -8,7 +8,8 @@
 // A ring is a circle of bytes with one writer and one reader. `tail` counts the bytes written since the beginning, `head` those read;
 // both only grow. A frame begins at a multiple of 8 and may wrap; it is written in full before `tail` passes it, so a writer that is
 // killed leaves whole frames. The reader sets `asleep` before its last look (seq_cst on both sides); a writer that finds it set
-// rings the reader's eventfd.
+// rings the reader's eventfd. A writer that has more than there is room for sets `starved` before its last look at `head`; a reader
+// that finds it set rings the writer's eventfd when half of the ring is empty.
 #pragma once
 
 #include "shm/file_header.h"
@@ -32,6 +33,7 @@ static_assert(sizeof(Frame) == 40);
 
 struct ByteRing {
   alignas(64) shm::Word tail;  // by the writer
+  shm::Half starved;           // by the writer
   alignas(64) shm::Word head;  // by the reader
   shm::Half asleep;            // by the reader
   alignas(64) char bytes[kRingBytes];

@@ -12,6 +12,7 @@
 #include "shm/client_format.h"
 #include "shm/directory_writer.h"
 #include "shm/segment_format.h"
+#include "ssd/channel.h"
 
 namespace fluxon::shm {
 namespace {
@@ -148,6 +149,44 @@ TEST_CASE("layout: a command and its answer") {
   CHECK(offsetof(CommandAnswer, held) == 88);
   CHECK(offsetof(CommandAnswer, fetched) == 92);
   CHECK(static_cast<int>(CommandKind::leaseRevoke) == 13);
+}
+
+TEST_CASE("layout: what an owner and its ssdd share") {
+  using namespace ssd;
+  CHECK(std::string(kSsddMagic) == "FLXSSDD1");
+  CHECK(std::string(kSsddAttachMagic) == "FLXSSDA1");
+  CHECK(offsetof(SsddHeader, life) == 64);
+  CHECK(offsetof(SsddHeader, segmentBytes) == 88);
+  CHECK(offsetof(SsddFile, status) == 4096);
+  CHECK(offsetof(SsddStatus, device) == 256);
+  CHECK(offsetof(ShownDevice, capacityBytes) == 128);
+  CHECK(offsetof(ShownDevice, oldestNs) == 216);
+  CHECK(offsetof(SsddStatus, shard) == 4480);
+  CHECK(sizeof(ShownShard) == 96);
+  CHECK(offsetof(SsddFile, toSsdd) == 24576);
+  CHECK(offsetof(ByteRing, starved) == 8);
+  CHECK(offsetof(ByteRing, head) == 64);
+  CHECK(offsetof(ByteRing, asleep) == 72);
+  CHECK(offsetof(ByteRing, bytes) == 128);
+  CHECK(offsetof(SsddFile, toOwner) == 1077248);
+  CHECK(sizeof(SsddFile) == 2129920);
+  CHECK(offsetof(SsddAttach, capacityBytes) == 32);
+  CHECK(offsetof(SsddAttached, code) == 12);
+  CHECK(offsetof(SsddAttached, detail) == 24);
+}
+
+TEST_CASE("layout: a message between an owner and its ssdd") {
+  using namespace ssd;
+  const auto file = std::make_unique<SsddFile>();
+  Channel owner(*file, Channel::End::owner, -1);
+  owner.send({.kind = MessageKind::persist, .id = 0x11, .key = "key", .putId = PutId(0x22), .offset = 0x33, .bytes = 0x44});
+  owner.send({.kind = MessageKind::decided, .id = 0x55, .code = Code::corrupt});
+  CHECK(file->toSsdd.tail == 88);
+  CHECK(hex(file->toSsdd.bytes, 88) ==
+        "0100000003000000 1100000000000000 2200000000000000 3300000000000000 4400000000000000 6b65790000000000 "
+        "0200210000000000 5500000000000000 0000000000000000 0000000000000000 0000000000000000");
+  CHECK(static_cast<int>(MessageKind::scrub) == 8);
+  CHECK(static_cast<int>(MessageKind::done) == 37);
 }
 
 }  // namespace
