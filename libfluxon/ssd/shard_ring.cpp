@@ -43,6 +43,7 @@ std::optional<CommitPin> WriteGuard::commit(uint32_t payloadCrc) && {
   if (entry.state != EntryState::writing) return std::nullopt;
   entry.payloadCrc = payloadCrc;
   entry.state = EntryState::committed;
+  ++ended.ring_->committed_;
   return CommitPin(entry);
 }
 
@@ -76,6 +77,7 @@ void KeyIndex::die(Entry& entry) {
   if (entry.state == EntryState::dead) return;
   forget(entry);
   if (entry.state != EntryState::waiting) entry.ring->dead_ += entry.bytes;
+  if (entry.state == EntryState::committed) --entry.ring->committed_;
   entry.state = EntryState::dead;
 }
 
@@ -108,6 +110,7 @@ ShardRing::ShardRing(KeyIndex& index, ShardId id, uint64_t shardBytes, uint32_t 
 
 ShardRing::~ShardRing() {
   FLUXON_CHECK(waiting_.empty(), "ssd ring: a claim outlives it");
+  FLUXON_CHECK(walks_.empty(), "ssd ring: a walk outlives it");
   for (const Entry& entry : entries_) {
     FLUXON_CHECK(!held(entry), "ssd ring: a guard outlives it");
     if (entry.state != EntryState::dead) index_.forget(entry);
@@ -117,11 +120,17 @@ ShardRing::~ShardRing() {
 // The oldest entry is gone.
 void ShardRing::pass() {
   Entry& oldest = entries_.front();
+  for (Walk* walk : walks_) {
+    if (walk->at_ == entries_.begin()) ++walk->at_;
+  }
   if (oldest.state == EntryState::dead) {
     dead_ -= oldest.bytes;
   } else {
     index_.forget(oldest);
-    if (oldest.state == EntryState::committed) evicted_.push_back(std::move(oldest.version));
+    if (oldest.state == EntryState::committed) {
+      --committed_;
+      evicted_.push_back(std::move(oldest.version));
+    }
   }
   used_ -= oldest.bytes;
   entries_.pop_front();
@@ -190,15 +199,25 @@ Claim ShardRing::retry(Turn turn) {
   Entry& oldest = entries_.front();
   if (oldest.state == EntryState::committed && oldest.commitPins == 0) {
     oldest.state = EntryState::leaving;
+    --committed_;
     evicted_.push_back(oldest.version);
   }
   return BlockedByBusyIo{std::move(turn)};
 }
 
-void ShardRing::forEachCommitted(const std::function<void(const Version&, uint64_t)>& visit) const {
-  for (const Entry& entry : entries_) {
-    if (entry.state == EntryState::committed) visit(entry.version, entry.payloadBytes);
+// --- walk --------------------------------------------------------------------------------------------------------------------
+
+Walk::Walk(ShardRing& ring) : ring_(ring), at_(ring.entries_.begin()), end_(ring.head_) { ring_.walks_.push_back(this); }
+Walk::~Walk() { std::erase(ring_.walks_, this); }
+
+std::optional<ReadPin> Walk::next(size_t& steps) {
+  for (; steps > 0 && !done(); --steps) {
+    Entry& entry = *at_++;
+    if (entry.state != EntryState::committed || entry.commitPins > 0) continue;
+    --steps;
+    return ReadPin(entry);
   }
+  return std::nullopt;
 }
 
 }  // namespace fluxon::ssd

@@ -35,11 +35,10 @@
 // entry has died meanwhile: whoever has I/O in flight keeps its guard until the completion is there.
 //
 // Thread: one for all rings of an index. No clock, no I/O, no call back into the caller. Guards end before their ring, rings before
-// their index.
+// their index. Walks end before their ring.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <optional>
 #include <string>
@@ -64,6 +63,7 @@ struct Version {
 };
 
 class ShardRing;
+class Walk;
 
 enum class EntryState : uint8_t { waiting, writing, committed, leaving, dead };
 
@@ -143,9 +143,12 @@ class ReadPin : public Guard {
   uint32_t payloadCrc() const { return entry_->payloadCrc; }
   // To be asked after the last completion: false if the version was invalidated meanwhile; what was read is not to be used then.
   bool current() const;
+  // The master has not answered about it: a CommitPin holds it.
+  bool undecided() const { return entry_->commitPins > 0; }
 
  private:
   friend class KeyIndex;
+  friend class Walk;
   explicit ReadPin(Entry& entry) : Guard(entry, &Entry::readPins) {}
 };
 
@@ -158,6 +161,8 @@ class Turn {
     return *this;
   }
   ~Turn();
+  // False: the version is dead, nobody needs the place any more.
+  bool wanted() const { return at_->state != EntryState::dead; }
 
  private:
   friend class ShardRing;
@@ -221,20 +226,20 @@ class ShardRing {
   // they return, also when they were blocked.
   std::vector<Version> takeEvicted() { return std::exchange(evicted_, {}); }
 
-  // Every committed version, from the oldest on.
-  void forEachCommitted(const std::function<void(const Version&, uint64_t payloadBytes)>& visit) const;
-
   ShardId id() const { return id_; }
   uint64_t capacity() const { return capacity_; }
   uint64_t usedBytes() const { return used_; }      // of all entries, dead ones too
   uint64_t deadBytes() const { return dead_; }      // of dead entries, which wait for the tail
   uint64_t head() const { return head_; }           // position
   uint64_t tail() const { return entries_.empty() ? head_ : entries_.front().begin; }
+  size_t committed() const { return committed_; }   // entries
 
  private:
   friend class Guard;
+  friend class WriteGuard;
   friend class Turn;
   friend class KeyIndex;
+  friend class Walk;
 
   bool makeRoom(uint64_t bytes, uint64_t& begin);
   void pass();
@@ -251,6 +256,28 @@ class ShardRing {
   std::list<Entry> entries_;  // from tail to head
   std::list<Entry> waiting_;  // in the order in which they came
   std::vector<Version> evicted_;
+  size_t committed_ = 0;
+  std::vector<Walk*> walks_;
+};
+
+// Goes over the committed entries of a ring that are decided, oldest first, up to where the ring's head was when the walk began.
+// Anything may happen to the ring between two steps: what ends before the walk has come to it is left out. Ends before its ring.
+class Walk {
+ public:
+  explicit Walk(ShardRing&);
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+  ~Walk();
+
+  // The next one. Looks at `steps` entries at most, and counts them down; nothing: these are used up, or the walk is done.
+  std::optional<ReadPin> next(size_t& steps);
+  bool done() const { return at_ == ring_.entries_.end() || at_->begin >= end_; }
+
+ private:
+  friend class ShardRing;
+  ShardRing& ring_;
+  std::list<Entry>::iterator at_;
+  const uint64_t end_;
 };
 
 }  // namespace fluxon::ssd

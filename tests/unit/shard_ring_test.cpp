@@ -50,6 +50,14 @@ bool granted(const Claim& claim) { return std::holds_alternative<WriteGuard>(cla
 bool isBlocked(const Claim& claim) { return std::holds_alternative<BlockedByBusyIo>(claim); }
 bool isOutdated(const Claim& claim) { return std::holds_alternative<Outdated>(claim); }
 Turn turnOf(Claim claim) { return std::get<BlockedByBusyIo>(std::move(claim)).turn; }
+std::vector<Version> rest(Walk& walk) {
+  std::vector<Version> found;
+  size_t steps = SIZE_MAX;
+  while (const std::optional<ReadPin> pin = walk.next(steps)) found.push_back(pin->version());
+  CHECK(walk.done());
+  return found;
+}
+std::vector<Version> rest(Walk&& walk) { return rest(walk); }
 
 }  // namespace
 
@@ -282,16 +290,40 @@ TEST_CASE("shard ring: a claim that is given up or invalidated while it waits ho
   CHECK(isBlocked(shard.claim("b", 1, 15)));
 }
 
-TEST_CASE("shard ring: what is listed is committed, oldest first") {
+TEST_CASE("shard ring: a walk finds what is committed and decided, oldest first") {
   Shard shard;
   shard.put("a", 1, 1);
   shard.put("b", 2, 2);
   shard.put("c", 3, 0);
-  const WriteGuard guard = shard.writing("d", 4, 1);
+  const CommitPin undecided = shard.committing("d", 4, 1);
+  const WriteGuard guard = shard.writing("e", 5, 1);
   shard.index.drop("b", PutId(2));
-  std::vector<Version> listed;
-  shard.ring.forEachCommitted([&](const Version& each, uint64_t) { listed.push_back(each); });
-  CHECK(listed == std::vector{version("a", 1), version("c", 3)});
+  CHECK(shard.ring.committed() == 3);
+  CHECK(rest(Walk(shard.ring)) == std::vector{version("a", 1), version("c", 3)});
+}
+
+TEST_CASE("shard ring: a walk goes on behind what has ended meanwhile, and ends where the head was") {
+  Shard shard;
+  for (const char* key : {"a", "b", "c", "d"}) shard.put(key, 1, 3);
+  Walk walk(shard.ring);
+  size_t steps = 1;
+  CHECK(walk.next(steps)->version() == version("a", 1));
+  CHECK_FALSE(walk.next(steps));
+  CHECK_FALSE(walk.done());
+  shard.put("e", 1, 7);  // over a and b, of which b comes next
+  shard.index.drop("c", PutId(1));
+  CHECK(rest(walk) == std::vector{version("d", 1)});
+  shard.put("f", 1, 15);
+  CHECK(walk.done());
+}
+
+TEST_CASE("shard ring: a claim that waits is wanted until it is given up for dead") {
+  Shard shard;
+  const WriteGuard guard = shard.writing("a", 1, 1);
+  const Turn turn = shard.blocked("b", 1, 15);
+  CHECK(turn.wanted());
+  shard.index.invalidate("b", PutId(2));
+  CHECK_FALSE(turn.wanted());
 }
 
 // --- against a model -----------------------------------------------------------------------------------------------------------
@@ -320,7 +352,7 @@ class Model {
     check();
   }
 
-  uint64_t blocked = 0, reads = 0, evictions = 0, stale = 0;
+  uint64_t blocked = 0, reads = 0, evictions = 0, stale = 0, walks = 0;
 
  private:
   struct Piece {  // of the file
@@ -366,6 +398,7 @@ class Model {
       case 15: giveUp(); break;
     }
     if (below(2)) retryFirst();
+    if (below(2)) walk();
     check();
   }
 
@@ -546,13 +579,43 @@ class Model {
       REQUIRE(ring.usedBytes() <= ring.capacity());
       REQUIRE(ring.deadBytes() <= ring.usedBytes());
       REQUIRE(ring.anyWaiting() == (waits_.count(shard) != 0));
-      std::vector<Version> listed, expected;
-      ring.forEachCommitted([&](const Version& each, uint64_t) { listed.push_back(each); });
-      for (const PieceRef& piece : held_[shard]) {
-        if (piece->committed && !piece->dead && !piece->told) expected.push_back(piece->version);
-      }
-      REQUIRE(listed == expected);
+      REQUIRE(rest(Walk(*rings_[shard])) == decided(shard));
+      size_t committed = 0;
+      for (const PieceRef& piece : held_[shard]) committed += readable(*piece);
+      REQUIRE(ring.committed() == committed);
     }
+  }
+
+  static bool readable(const Piece& piece) { return piece.committed && !piece.dead && !piece.told; }
+  std::vector<Version> decided(uint32_t shard) {
+    std::vector<Version> found;
+    for (const PieceRef& piece : held_[shard]) {
+      if (readable(*piece) && !piece->committing) found.push_back(piece->version);
+    }
+    return found;
+  }
+
+  // A walk that is long under way: it names what is there, and nothing is left out that was there all the time.
+  void walk() {
+    if (!walk_) {
+      walked_.clear();
+      toWalk_ = decided(0);
+      walk_.emplace(*rings_[0]);
+    }
+    size_t steps = below(4);
+    while (const std::optional<ReadPin> pin = walk_->next(steps)) {
+      const std::vector<Version> there = decided(0);
+      REQUIRE(std::find(there.begin(), there.end(), pin->version()) != there.end());
+      walked_.push_back(pin->version());
+    }
+    if (!walk_->done()) return;
+    const std::vector<Version> there = decided(0);
+    for (const Version& version : toWalk_) {
+      if (std::find(there.begin(), there.end(), version) == there.end()) continue;
+      REQUIRE(std::count(walked_.begin(), walked_.end(), version) == 1);
+    }
+    walk_.reset();
+    ++walks;
   }
 
   template <class T>
@@ -573,6 +636,8 @@ class Model {
   std::vector<Committing> commits_;
   std::vector<Reading> reads_;
   std::map<uint32_t, std::deque<Waiting>> waits_;
+  std::optional<Walk> walk_;
+  std::vector<Version> toWalk_, walked_;
   uint64_t putIds_ = 0;
   uint64_t steps_ = 0;
 };
@@ -580,17 +645,19 @@ class Model {
 }  // namespace
 
 TEST_CASE("shard ring: random claims, reads, commits and invalidations agree with a model over 40 wraps") {
-  uint64_t blocked = 0, reads = 0, evictions = 0, stale = 0;
+  uint64_t blocked = 0, reads = 0, evictions = 0, stale = 0, walks = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     Model model(seed, 48, seed % 2 ? 1 : 3);
     model.run(40);
     blocked += model.blocked, reads += model.reads, evictions += model.evictions, stale += model.stale;
+    walks += model.walks;
   }
   CHECK(blocked > 1000);
   CHECK(reads > 1000);
   CHECK(evictions > 1000);
   CHECK(stale > 100);
+  CHECK(walks > 1000);
 }
 
 }  // namespace fluxon::ssd
