@@ -19,7 +19,8 @@
 //
 // Invariants
 //   1. After `done` of an invalidate, no load finds a version of that key below its put_id, and no list names one.
-//   2. A list names exactly the entries that were decided(ok) and have not ended: not evicted, invalidated or dropped.
+//   2. A list names exactly the entries that were decided(ok) before it and have not ended: not evicted, invalidated or dropped. One
+//      that ends during the list may have been named before; its `evicted` comes after that.
 //   3. When the owner ends, what is not decided is dead: ssdd does not know whether the master has taken it.
 #pragma once
 
@@ -34,13 +35,14 @@ namespace fluxon::ssd {
 enum class MessageKind : uint16_t {
   // owner to ssdd
   persist = 1,  // id, key, putId, offset, bytes -> persisted
-  decided,      // id, code (of the master about the persist)
+  decided,      // id, code (of the master about the persist); nothing if the persist is over
   load,         // id, key, putId, offset (of the target in the segment), bytes -> progress, loaded
   invalidate,   // id, key, putId: versions below it end -> done; id 0: no answer is wanted
   drop,         // key, putId: this very version ends
-  list,         // id -> listed for each entry, done
+  list,         // id -> listed for each entry, done. A list that is under way ends without the rest: done(unavailable)
   forget,       // id: persists and loads end as soon as they can (with their answers), what is undecided is dead -> done after them
-  scrub,        // id: reads and checks every entry -> progress (bytes checked), done (bytes: entries checked, offset: damaged ones)
+  scrub,        // id: reads and checks every entry -> progress (bytes checked), done (bytes: entries checked, offset: damaged ones);
+                // done(inFlight): another one is under way
   // ssdd to owner
   persisted = 32,  // id, code
   progress,        // id, bytes

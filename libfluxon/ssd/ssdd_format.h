@@ -57,7 +57,7 @@ struct ShownDevice {
 static_assert(sizeof(ShownDevice) == 264);
 struct ShownShard {
   shm::Word device;   // index
-  shm::Word state;    // 0 serving, 1 retired: nothing new is written or read there
+  shm::Word state;    // 0 serving, 1 retired: nothing new is written there
   shm::Word capacityBytes;
   shm::Word headPosition, tailPosition;
   shm::Word usedBytes, deadBytes;

@@ -2,7 +2,8 @@
 // whoever stands behind this seam (device.h) computes checksums, finds a way for each alignment, and cuts large values into chunks.
 //
 //   SsdCore ── write, read, check ──► Disk ── written, progress, read, checked ──► SsdCore
-// Each job is answered exactly once, also after cancelQueued(): from the answer on nothing of it touches shard, header or segment.
+// Each job is answered exactly once, also after cancelQueued(), and never from within a call of this seam: from the answer on nothing
+// of it touches shard, header or segment.
 #pragma once
 
 #include <cstdint>

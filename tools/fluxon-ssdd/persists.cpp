@@ -1,0 +1,223 @@
+// SsdCore: values on their way to the shards, until the master has decided about them.
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/mark.h"
+#include "ssd/record.h"
+#include "ssd_core.h"
+
+namespace fluxon::ssdd {
+
+using ssd::MessageKind;
+
+Error SsdCore::persist(const ssd::Message& asked, Time now) {
+  if (persists_.count(asked.id)) return {Code::protocol, "persist under the id of an open one: " + std::to_string(asked.id)};
+  ++counters_.persists;
+  index_.invalidate(asked.key, asked.putId);
+  const bool sound = asked.putId && inSegment(asked.offset, asked.bytes);
+  if (!sound || persists_.size() >= kMostPersists) {
+    if (sound) FLUXON_MARK("ssdd: too many persists");
+    ++counters_.persistsFailed;
+    tell(MessageKind::persisted, asked.id, sound ? Code::tooMany : Code::protocol);
+    return {};
+  }
+  Persist& made = persists_[asked.id];
+  made.version = {asked.key, asked.putId};
+  made.offset = asked.offset;
+  made.bytes = asked.bytes;
+  place(asked.id, made, now);
+  return {};
+}
+
+// Nothing may be written there now.
+bool SsdCore::closed(const Device& device, Time now) const { return device.pause && (device.pause->probed || now < device.pause->until); }
+
+// A shard for a value. unavailable: none is left; tooLarge: none that is left is large enough; noSpace: those are all on paused devices.
+Result<size_t> SsdCore::choose(uint64_t payloadBytes, Time now) {
+  Code why = Code::unavailable;
+  for (size_t n = 0; n < devices_.size(); ++n) {
+    const size_t at = (nextDevice_ + n) % devices_.size();
+    Device& device = devices_[at];
+    for (size_t k = 0; k < device.shards.size(); ++k) {
+      const size_t index = device.shards[(device.next + k) % device.shards.size()];
+      const Shard& shard = shards_[index];
+      if (shard.retired) continue;
+      if (ssd::recordBytes(payloadBytes, shard.spec.blockBytes) > shard.ring->capacity()) {
+        if (why == Code::unavailable) why = Code::tooLarge;
+        continue;
+      }
+      why = Code::noSpace;
+      if (closed(device, now)) break;
+      nextDevice_ = at + 1;
+      device.next = (device.next + k + 1) % device.shards.size();
+      return index;
+    }
+  }
+  return Error{why};
+}
+
+void SsdCore::place(uint64_t id, Persist& persist, Time now) {
+  const Result<size_t> chosen = choose(persist.bytes, now);
+  if (!chosen.ok()) {
+    if (chosen.error().code == Code::noSpace) FLUXON_MARK("ssdd: a persist while there is no space");
+    if (chosen.error().code == Code::unavailable) FLUXON_MARK("ssdd: a persist and no shard left");
+    return endPersist(id, chosen.error().code);
+  }
+  persist.shard = chosen.value();
+  Shard& shard = shards_[persist.shard];
+  Device& device = devices_[shard.spec.device.value];
+  if (device.pause) device.pause->probed = persist.probe = true;
+  ssd::Claim claim = shard.ring->claim(persist.version, persist.bytes);
+  tellEvicted(shard);
+  if (auto* const guard = std::get_if<ssd::WriteGuard>(&claim)) return beginWrite(id, persist, std::move(*guard));
+  if (auto* const blocked = std::get_if<ssd::BlockedByBusyIo>(&claim)) {
+    FLUXON_MARK("ssdd: a persist waits for bytes that are in use");
+    persist.hold = std::move(blocked->turn);
+    shard.waiting.push_back(id);
+    return;
+  }
+  FLUXON_CHECK(std::holds_alternative<ssd::Outdated>(claim), "ssdd: a shard was chosen that is too small");
+  FLUXON_MARK("ssdd: a persist of a version that is outdated");
+  endPersist(id, Code::miss);
+}
+
+void SsdCore::beginWrite(uint64_t id, Persist& persist, ssd::WriteGuard guard) {
+  const JobId job = nextJob();
+  const ssd::Version& version = persist.version;
+  disk_.write({job, guard.shard(), guard.fileOffset(), keyHash(version.key), version.putId, persist.offset, persist.bytes});
+  writes_.emplace(job, id);
+  persist.hold = std::move(guard);
+}
+
+// It is over before the master has heard of it. What it holds ends.
+void SsdCore::endPersist(uint64_t id, Code code) {
+  const auto ended = persists_.find(id);
+  releaseProbe(ended->second);
+  persists_.erase(ended);
+  if (code == Code::tooLarge) ++counters_.tooLarge;
+  else if (code != Code::miss) ++counters_.persistsFailed;
+  tell(MessageKind::persisted, id, code);
+}
+
+void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
+  const auto write = writes_.find(job);
+  FLUXON_CHECK(write != writes_.end(), "ssdd: a write ends that is not under way");
+  const uint64_t id = write->second;
+  writes_.erase(write);
+  Persist& persist = persists_.at(id);
+  Shard& shard = shards_[persist.shard];
+  judgeWrite(persist, payloadCrc.ok() ? Error{} : payloadCrc.error(), now);
+  if (persist.forgotten) {
+    FLUXON_MARK("ssdd: a write ends that was forgotten");
+    endPersist(id, Code::unavailable);
+  } else if (!payloadCrc.ok()) {
+    endPersist(id, payloadCrc.error().code);
+  } else if (std::optional<ssd::CommitPin> pin = std::get<ssd::WriteGuard>(std::move(persist.hold)).commit(payloadCrc.value())) {
+    persist.hold = std::move(*pin);
+    tell(MessageKind::persisted, id);
+  } else {
+    FLUXON_MARK("ssdd: a version dies while it is written");
+    endPersist(id, Code::miss);
+  }
+  if (shard.writeErrors >= kWriteErrors && !shard.retired) retire(shard, now);
+  answerForgets();
+  settle();
+}
+
+// What a write says about its shard and device.
+void SsdCore::judgeWrite(Persist& persist, const Error& error, Time now) {
+  Shard& shard = shards_[persist.shard];
+  std::optional<Pause>& pause = devices_[shard.spec.device.value].pause;
+  if (error.code == Code::noSpace) {
+    FLUXON_MARK("ssdd: a device without space");
+    pause = Pause{now + kPause, pause && pause->probed};
+  } else if (error.ok()) {
+    if (persist.probe) {
+      FLUXON_MARK("ssdd: there is space again");
+      pause.reset();
+      persist.probe = false;
+    }
+  } else if (error.code != Code::unavailable) {
+    ++shard.writeErrors;
+  }
+  releaseProbe(persist);
+}
+
+void SsdCore::releaseProbe(Persist& persist) {
+  if (persist.probe) devices_[shards_[persist.shard].spec.device.value].pause->probed = false;
+  persist.probe = false;
+}
+
+// Nothing new goes there. What waits for it goes elsewhere, unless it has died waiting: it is not to come back to life.
+void SsdCore::retire(Shard& shard, Time now) {
+  FLUXON_MARK("ssdd: a shard is retired");
+  shard.retired = true;
+  for (const uint64_t id : std::exchange(shard.waiting, {})) {
+    Persist& persist = persists_.at(id);
+    const bool wanted = std::get<ssd::Turn>(persist.hold).wanted();
+    persist.hold = std::monostate();
+    releaseProbe(persist);
+    if (wanted) place(id, persist, now);
+    else endPersist(id, Code::miss);
+  }
+}
+
+// Of the master, by the owner.
+void SsdCore::decided(const ssd::Message& said) {
+  const auto found = persists_.find(said.id);
+  if (found == persists_.end() || !std::holds_alternative<ssd::CommitPin>(found->second.hold)) {
+    FLUXON_MARK("ssdd: a decision about nothing");
+    return;  // forgotten meanwhile
+  }
+  ssd::CommitPin pin = std::get<ssd::CommitPin>(std::move(found->second.hold));
+  persists_.erase(found);
+  if (said.code == Code::ok) return;
+  FLUXON_MARK("ssdd: the master has not taken it");
+  ++counters_.persistsIgnored;
+  std::move(pin).ignored();
+}
+
+// Those that wait for the shard, as far as there is room.
+void SsdCore::serve(Shard& shard) {
+  while (!shard.waiting.empty()) {
+    const uint64_t id = shard.waiting.front();
+    Persist& persist = persists_.at(id);
+    ssd::Claim claim = shard.ring->retry(std::get<ssd::Turn>(std::move(persist.hold)));
+    tellEvicted(shard);
+    if (auto* const blocked = std::get_if<ssd::BlockedByBusyIo>(&claim)) {
+      persist.hold = std::move(blocked->turn);
+      return;
+    }
+    shard.waiting.pop_front();
+    if (auto* const guard = std::get_if<ssd::WriteGuard>(&claim)) {
+      beginWrite(id, persist, std::move(*guard));
+    } else {
+      FLUXON_MARK("ssdd: a version dies while it waits");
+      endPersist(id, Code::miss);
+    }
+  }
+}
+
+// Guards have ended, or versions that waited: room for others.
+void SsdCore::settle() {
+  for (Shard& shard : shards_) serve(shard);
+}
+
+// All that is not decided ends, or will when it is written.
+void SsdCore::dropOpen() {
+  for (Shard& shard : shards_) {
+    for (const uint64_t id : std::exchange(shard.waiting, {})) endPersist(id, Code::unavailable);
+  }
+  for (auto at = persists_.begin(); at != persists_.end();) {
+    Persist& persist = at->second;
+    if (std::holds_alternative<ssd::CommitPin>(persist.hold)) {
+      FLUXON_MARK("ssdd: what was undecided dies");
+      std::get<ssd::CommitPin>(std::move(persist.hold)).ignored();
+      at = persists_.erase(at);
+    } else {
+      persist.forgotten = true;
+      ++at;
+    }
+  }
+}
+
+}  // namespace fluxon::ssdd

@@ -1,0 +1,235 @@
+// SsdCore: the logic of an ssdd. Messages of its owner (ssd/messages.h), ends of jobs and times come in by calls; messages go out
+// through Host, jobs through Disk (disk.h). It sees no file, no socket and no byte of a value: of the shards only the rings
+// (ssd/shard_ring.h), of the owner's segment only offsets.
+//
+// Life of a persist
+//
+//             place in a shard              written                 decided
+//   persist ───────┬───────────► writing ───────────► undecided ───────────────► over: a decided entry, or none
+//                  │                ▲ │                   │
+//                  └─► waiting ─────┘ │                   │
+//                         │           │                   │
+//                         └───────────┴───────────────────┴─ dead version, error, forget, owner gone ─► over: no entry
+//   waiting: a Turn. writing: the WriteGuard and a job; until it has ended the owner leaves the bytes in the segment what they are.
+//   undecided: the CommitPin; the segment is not needed any more.
+// Life of a load
+//   load ──► reading ──► over                            the ReadPin and a job, which may write into the extent from `load` to `loaded`
+//
+// Invariants
+//   1. A guard lives as long as the job that uses its bytes: whatever happens to the version, the persist or the owner, it ends after
+//      Disk's answer.
+//   2. Each persist and load is answered exactly once while its owner is there, and after its job has ended. A load is `ok` only if
+//      its version has not been invalidated before the answer.
+//   3. What is undecided is neither read nor listed, nor told as evicted: the owner asks for an entry only after it has said
+//      `decided`, so a load that comes earlier is answered `miss`.
+//   4. A decided entry that ends without the owner's word (overwritten, damaged, unreadable) is told as evicted, once, at that moment,
+//      and before the `loaded` that found it damaged.
+//   5. A persist ends older versions of its key first of all, whatever becomes of it, so that no older one is read afterwards.
+//   6. Without an owner nothing is sent, nothing is written that was not being written, and nothing undecided is left.
+// Why a list that is sent in pieces names exactly what was decided when it was asked for and has not ended: each ring is walked up to
+// where its head was, so nothing claimed later is met; what was claimed and not decided then is remembered and left out. Of the rest,
+// an entry that ends before the walk comes to it is not named; one that ends later is named first and told as evicted behind it, on
+// the same ordered channel, or the owner has ended it itself. After `done` of an invalidation nothing is named that it has ended, as
+// the walk sees the ring of the moment.
+//
+// A shard whose writes have failed kWriteErrors times is retired: nothing is written there any more, its entries are read until they
+// fail. A device without space is paused: what would go there fails until, a while later, one persist is let through and written.
+// Values go to the devices in turn, and on each to its shards in turn, leaving out what is too small, retired or paused.
+//
+// Disk and Host never call back from within a call. One thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "disk.h"
+#include "ssd/messages.h"
+#include "ssd/shard_ring.h"
+
+namespace fluxon::ssdd {
+
+using DeviceIndex = Id<struct DeviceIndexTag>;  // from 0
+
+// A persist is open until it is decided. An owner that has more at a time is told `tooMany`.
+constexpr size_t kMostPersists = 4096;
+constexpr size_t kMostLoads = 4096;
+constexpr size_t kMostForgets = 64;  // the next one is done(tooMany) at once, before its jobs have ended
+constexpr unsigned kWriteErrors = 3;
+constexpr Duration kPause = seconds(1);
+constexpr size_t kMostChecks = 4;
+// Entries that work() looks at for a list, and for a scrub: some 100 ns each.
+constexpr size_t kEntriesAtOnce = 1024;
+
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual void send(ssd::Message) = 0;
+};
+
+// Its id is its index.
+struct ShardSpec {
+  DeviceIndex device;
+  uint64_t bytes;
+  uint32_t blockBytes;
+};
+
+struct SsdCounters {
+  uint64_t persists = 0, persistsFailed = 0, persistsIgnored = 0, tooLarge = 0;  // asked for; failed: not for its size or version
+  uint64_t loads = 0, loadsMissed = 0, loadsFailed = 0;                          // asked for
+  uint64_t evicted = 0, invalidated = 0, damaged = 0;                            // entries; damaged or unreadable
+};
+
+struct ShardGauges {
+  bool retired = false;
+  uint64_t capacityBytes = 0, headPosition = 0, tailPosition = 0, usedBytes = 0, deadBytes = 0;
+  size_t entries = 0, readPins = 0, commitPins = 0, writers = 0, waiting = 0;
+};
+
+class SsdCore {
+ public:
+  // Without an owner, and empty.
+  SsdCore(const std::vector<ShardSpec>&, Disk&, Host&);
+
+  // The channel to an owner begins: only when drained. What is left of another owner's time is there for this one to list.
+  void ownerAttached(uint64_t segmentBytes);
+  // The channel has ended.
+  void ownerGone();
+  // Everything in the shards dies: only when drained.
+  void startOver();
+  // No owner, and no job in flight: nothing of this process touches segment or shards.
+  bool drained() const { return !attached_ && writes_.empty() && loads_.empty() && checks_.empty(); }
+
+  // protocol: the message makes no sense and has had no effect; the channel is to be ended.
+  [[nodiscard]] Error message(const ssd::Message&, Time now);
+  void written(JobId, const Result<uint32_t>& payloadCrc, Time now);
+  void progress(JobId, uint64_t bytes);
+  void readDone(JobId, const Error&);
+  void checked(JobId, const Error&, Time now);
+
+  // A list or a scrub goes on by work(), a piece for each call: as soon as hasWork(), or later, while much waits to be sent.
+  bool hasWork() const { return list_ || (scrub_ && !scrub_->tour.done() && checks_.size() < kMostChecks); }
+  void work();
+
+  // Committed ones.
+  size_t entries() const;
+  bool hasEntries() const { return entries() > 0; }
+  // No persist succeeds: each device is without space, or no shard is left.
+  bool paused() const;
+  std::vector<ShardGauges> shards() const;
+  const SsdCounters& counters() const { return counters_; }
+
+ private:
+  struct Shard {
+    ShardSpec spec;
+    std::optional<ssd::ShardRing> ring;
+    std::deque<uint64_t> waiting;  // persists, in the ring's order
+    unsigned writeErrors = 0;
+    bool retired = false;
+  };
+  struct Pause {
+    Time until;
+    bool probed = false;  // a persist has been let through and is not written yet
+  };
+  struct Device {
+    std::vector<size_t> shards;
+    size_t next = 0;  // of these
+    std::optional<Pause> pause;
+  };
+  struct Persist {
+    ssd::Version version;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    size_t shard = 0;
+    bool probe = false;      // of its device
+    bool forgotten = false;  // being written for nobody
+    std::variant<std::monostate, ssd::Turn, ssd::WriteGuard, ssd::CommitPin> hold;
+  };
+  struct Load {
+    uint64_t id;
+    ssd::ReadPin pin;
+  };
+  // A walk over all rings.
+  struct Tour {
+    std::deque<ssd::Walk> walks;
+    std::optional<ssd::ReadPin> next(size_t& steps);
+    bool done() const { return walks.empty(); }
+  };
+  struct List {
+    uint64_t id;
+    std::unordered_set<PutId> open;  // not decided when it began
+    Tour tour;
+  };
+  struct Scrub {
+    uint64_t id;
+    Tour tour;
+    uint64_t checked = 0, damaged = 0, bytes = 0;
+    uint64_t toldChecked = 0;
+    Time told;
+  };
+  struct Forget {
+    uint64_t id;
+    JobId before;  // jobs that were there
+  };
+
+  // persists.cpp
+  Error persist(const ssd::Message&, Time now);
+  void place(uint64_t id, Persist&, Time now);
+  Result<size_t> choose(uint64_t payloadBytes, Time now);
+  bool closed(const Device&, Time now) const;
+  void beginWrite(uint64_t id, Persist&, ssd::WriteGuard);
+  void endPersist(uint64_t id, Code);
+  void judgeWrite(Persist&, const Error&, Time now);
+  void releaseProbe(Persist&);
+  void retire(Shard&, Time now);
+  void decided(const ssd::Message&);
+  void serve(Shard&);
+  void settle();
+  void dropOpen();
+
+  // ssd_core.cpp
+  void load(const ssd::Message&);
+  void endLoad(uint64_t id, Code);
+  void invalidate(const ssd::Message&);
+  void forget(uint64_t id);
+  void answerForgets();
+  void lose(const ssd::ReadPin&);
+  void list(uint64_t id);
+  void listSome();
+  void scrub(uint64_t id, Time now);
+  void scrubSome();
+  Tour tour();
+  JobId nextJob() { return JobId(nextJob_++); }
+  bool inSegment(uint64_t offset, uint64_t bytes) const { return offset <= segmentBytes_ && bytes <= segmentBytes_ - offset; }
+  void tellEvicted(Shard&);
+  void tell(ssd::MessageKind, uint64_t id, Code = Code::ok);
+  void send(ssd::Message);
+
+  Disk& disk_;
+  Host& host_;
+  bool attached_ = false;
+  uint64_t segmentBytes_ = 0;
+  ssd::KeyIndex index_;
+  std::deque<Shard> shards_;
+  std::vector<Device> devices_;
+  size_t nextDevice_ = 0;
+  std::unordered_map<uint64_t, Persist> persists_;  // by the owner's id
+  std::map<JobId, uint64_t> writes_;                // whose persist
+  std::map<JobId, Load> loads_;
+  std::map<JobId, ssd::ReadPin> checks_;
+  std::optional<List> list_;
+  std::optional<Scrub> scrub_;
+  std::deque<Forget> forgets_;
+  uint64_t nextJob_ = 1;
+  SsdCounters counters_;
+};
+
+}  // namespace fluxon::ssdd
