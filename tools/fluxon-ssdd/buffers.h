@@ -1,0 +1,74 @@
+// Aligned memory of one device, in a few sizes, bounded in sum; what is given back is kept for the next one, whose pages are there
+// already. One thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/size.h"
+
+namespace fluxon::ssdd {
+
+class Buffers {
+ public:
+  // Payloads of 4 KiB, 64 KiB, 1 MiB and 4 MiB, each with a header block.
+  static constexpr std::array<uint64_t, 4> kSizes = {8 * kKiB, 72 * kKiB, kMiB + 64 * kKiB, 4 * kMiB + 64 * kKiB};
+
+  Buffers(uint64_t mostBytes, uint64_t alignment) : most_(mostBytes), alignment_(alignment) {
+    FLUXON_CHECK(mostBytes >= kSizes.back(), "buffers: bound or alignment");
+  }
+  ~Buffers() {
+    for (auto& free : free_) {
+      for (char* each : free) std::free(each);
+    }
+  }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+
+  // Of at least so many bytes; its content is anything. Null: the bound is reached.
+  char* take(uint64_t bytes) {
+    const size_t kind = kindOf(bytes);
+    if (free_[kind].empty() && !allocate(kind)) return nullptr;
+    char* const buffer = free_[kind].back();
+    free_[kind].pop_back();
+    used_ += kSizes[kind];
+    return buffer;
+  }
+  void give(char* buffer, uint64_t bytes) {
+    free_[kindOf(bytes)].push_back(buffer);
+    used_ -= kSizes[kindOf(bytes)];
+  }
+  uint64_t usedBytes() const { return used_; }
+
+ private:
+  static size_t kindOf(uint64_t bytes) {
+    const auto at = std::lower_bound(kSizes.begin(), kSizes.end(), bytes);
+    FLUXON_CHECK(at != kSizes.end(), "buffers: too large");
+    return static_cast<size_t>(at - kSizes.begin());
+  }
+  bool allocate(size_t kind) {
+    for (size_t other = kSizes.size(); other-- > 0 && held_ + kSizes[kind] > most_;) {
+      for (; !free_[other].empty() && held_ + kSizes[kind] > most_; free_[other].pop_back()) {
+        std::free(free_[other].back());
+        held_ -= kSizes[other];
+      }
+    }
+    if (held_ + kSizes[kind] > most_) return false;
+    auto* const fresh = static_cast<char*>(std::aligned_alloc(alignment_, alignUp(kSizes[kind], alignment_)));
+    if (!fresh) return false;
+    held_ += kSizes[kind];
+    free_[kind].push_back(fresh);
+    return true;
+  }
+
+  const uint64_t most_, alignment_;
+  uint64_t held_ = 0, used_ = 0;
+  std::array<std::vector<char*>, kSizes.size()> free_;
+};
+
+}  // namespace fluxon::ssdd

@@ -1,0 +1,199 @@
+#include "device.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+
+#include "base/extent.h"
+
+namespace fluxon::ssdd {
+namespace {
+
+using Kind = DiskResult::Kind;
+
+shm::Descriptor makeBell() {
+  shm::Descriptor bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  FLUXON_CHECK(bell, "no eventfd");
+  return bell;
+}
+void ring(int bell) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(bell, &one, sizeof one);  // EAGAIN: full, so it rings already
+}
+void silence(int bell) {
+  uint64_t rung;
+  [[maybe_unused]] const ssize_t n = ::read(bell, &rung, sizeof rung);
+}
+
+}  // namespace
+
+struct Devices::Device {
+  explicit Device(const ssd::Root& r) : root(r), bell(makeBell()) {}
+
+  const ssd::Root& root;
+  DeviceCounters counters;
+  shm::Descriptor bell;  // rung when the thread sleeps and there is something in the inbox
+  std::mutex mutex;      // over what follows
+  std::vector<Order> inbox;
+  bool cancels = false, ends = false, asleep = false;
+
+  std::promise<const char*> engineName;
+  std::thread thread;
+};
+
+std::atomic<uint64_t>& Devices::queued(Device& device, const Order& order) {
+  return order.kind == Kind::written ? device.counters.writesQueued : device.counters.readsQueued;
+}
+
+Devices::Devices(const std::vector<ssd::Root>& roots, const Settings& settings) : bell_(makeBell()) {
+  Settings each = settings;
+  each.bufferBytes = std::max(settings.bufferBytes / std::max<size_t>(1, roots.size()), 4 * Buffers::kSizes.back());
+  for (const ssd::Root& root : roots) {
+    devices_.push_back(std::make_unique<Device>(root));
+    for (size_t shard = 0; shard < root.shards.size(); ++shard) places_.push_back({devices_.size() - 1, shard});
+  }
+  for (auto& device : devices_) device->thread = std::thread([this, &device = *device, each] { run(device, each); });
+  for (size_t i = devices_.size(); i-- > 0;) engine_ = devices_[i]->engineName.get_future().get();
+}
+
+Devices::~Devices() { close(); }
+
+void Devices::close() {
+  if (std::exchange(closed_, true)) return;
+  for (auto& device : devices_) {
+    {
+      const std::lock_guard lock(device->mutex);
+      device->ends = true;
+    }
+    ring(device->bell.get());
+  }
+  for (auto& device : devices_) device->thread.join();
+}
+
+void Devices::setSegment(char* data, uint64_t bytes) {
+  segment_ = data;
+  segmentBytes_ = bytes;
+}
+
+char* Devices::inSegment(uint64_t offset, uint64_t bytes) const {
+  FLUXON_CHECK(segment_ && offset <= segmentBytes_ && bytes <= segmentBytes_ - offset, "a job outside of the segment");
+  return segment_ + offset;
+}
+
+void Devices::write(const WriteJob& job) {
+  give(job.shard, {Kind::written, job.id, 0, job.fileOffset, {job.keyHash, job.putId, job.payloadBytes, 0},
+                   inSegment(job.segmentOffset, job.payloadBytes)});
+}
+void Devices::read(const ReadJob& job) {
+  give(job.shard, {Kind::readDone, job.id, 0, job.fileOffset, {0, PutId(), job.payloadBytes, job.payloadCrc},
+                   inSegment(job.segmentOffset, extentBytes(job.payloadBytes))});
+}
+void Devices::check(const CheckJob& job) {
+  give(job.shard, {Kind::checked, job.id, 0, job.fileOffset, {job.keyHash, job.putId, job.payloadBytes, job.payloadCrc}, nullptr});
+}
+
+void Devices::give(ssd::ShardId shard, Order order) {
+  FLUXON_CHECK(!closed_ && shard.value < places_.size(), "a job for closed devices, or for no shard");
+  const Place place = places_[shard.value];
+  order.shard = place.shard;
+  Device& device = *devices_[place.device];
+  queued(device, order).fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(device.mutex);
+  device.inbox.push_back(order);
+  if (std::exchange(device.asleep, false)) ring(device.bell.get());
+}
+
+void Devices::cancelQueued() {
+  std::vector<DiskResult> results;
+  for (auto& device : devices_) {
+    const std::lock_guard lock(device->mutex);
+    for (const Order& each : device->inbox) {
+      queued(*device, each).fetch_sub(1, std::memory_order_relaxed);
+      results.push_back({.kind = each.kind, .id = each.id, .error = {Code::unavailable, "the job was taken back"}});
+    }
+    device->inbox.clear();
+    device->cancels = true;
+    if (std::exchange(device->asleep, false)) ring(device->bell.get());
+  }
+  hand(results);
+}
+
+std::vector<DiskResult> Devices::reap() {
+  silence(bell_.get());
+  const std::lock_guard lock(mutex_);
+  return std::exchange(results_, {});
+}
+
+void Devices::hand(std::vector<DiskResult>& results) {
+  if (results.empty()) return;
+  const std::lock_guard lock(mutex_);
+  if (results_.empty()) ring(bell_.get());
+  results_.insert(results_.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
+  results.clear();
+}
+
+void Devices::run(Device& device, const Settings& settings) {
+  ::prctl(PR_SET_NAME, "ssd");
+  const std::unique_ptr<ssd::IoEngine> engine = settings.makeEngine({.alignment = device.root.blockBytes});
+  DeviceWorker worker(device.root, *engine, settings.mode, settings.bufferBytes, device.counters);
+  pollfd sources[] = {{device.bell.get(), POLLIN, 0}, {engine->eventFd(), POLLIN, 0}};
+  device.engineName.set_value(engine->name());
+  std::vector<Order> orders;
+  std::vector<DiskResult> results;
+  bool moved = true;
+  for (;;) {
+    bool cancels, ends;
+    {
+      const std::lock_guard lock(device.mutex);
+      orders.swap(device.inbox);
+      cancels = std::exchange(device.cancels, false);
+      ends = device.ends;
+      device.asleep = !moved && orders.empty() && !cancels && !ends;
+    }
+    if (!moved && orders.empty() && !cancels && !ends) {
+      ::poll(sources, 2, -1);
+      silence(device.bell.get());
+    }
+    if (cancels) worker.cancelQueued(results);
+    for (const Order& each : orders) worker.add(each);  // given after the cancelling
+    orders.clear();
+    if (ends) {
+      worker.close(results);
+      return hand(results);
+    }
+    moved = worker.turn(results);
+    hand(results);
+  }
+}
+
+const DeviceCounters& Devices::counters(size_t device) const { return devices_[device]->counters; }
+
+void Devices::show(size_t index, ssd::ShownDevice& to) const {
+  const Device& device = *devices_[index];
+  const std::string& path = device.root.path;
+  char text[sizeof to.path] = {};
+  const size_t cut = path.size() - std::min(path.size(), sizeof text - 1);
+  std::memcpy(text, path.data() + cut, path.size() - cut);
+  std::memcpy(to.path, text, sizeof text);
+  const auto store = [](shm::Word& word, uint64_t value) { word.store(value, std::memory_order_relaxed); };
+  const auto load = [](const auto& value) { return static_cast<uint64_t>(value.load(std::memory_order_relaxed)); };
+  store(to.capacityBytes, device.root.capacityBytes());
+  store(to.blockBytes, device.root.blockBytes);
+  store(to.direct, device.root.direct ? 1 : 0);
+  store(to.readsQueued, load(device.counters.readsQueued));
+  store(to.writesQueued, load(device.counters.writesQueued));
+  store(to.reads, load(device.counters.reads));
+  store(to.writes, load(device.counters.writes));
+  store(to.readBytes, load(device.counters.readBytes));
+  store(to.writtenBytes, load(device.counters.writtenBytes));
+  store(to.readErrors, load(device.counters.readErrors));
+  store(to.writeErrors, load(device.counters.writeErrors));
+  store(to.oldestNs, load(device.counters.oldestNs));
+}
+
+}  // namespace fluxon::ssdd
