@@ -146,8 +146,10 @@ unsigned FetchingConnection::drop(const Transfer& transfer) {
 }
 
 bool FetchingConnection::stuckOn(const Transfer& transfer) const {
-  const auto piece = std::find_if(asked_.begin(), asked_.end(), [&](const Piece& each) { return each.transfer == &transfer; });
+  const auto ofIt = [&](const Piece& each) { return each.transfer == &transfer; };
+  const auto piece = std::find_if(asked_.begin(), asked_.end(), ofIt);
   if (piece == asked_.end()) return false;
+  if (transfer.fetch.staged && std::any_of(asked_.begin() + (inPayload_ ? 1 : 0), asked_.end(), ofIt)) return true;
   tcp_info info{};
   socklen_t bytes = sizeof info;
   if (::getsockopt(socket(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return true;
@@ -243,7 +245,8 @@ void FetchingConnection::endPiece() {
   sink_.pieceEnded(*piece.transfer, {});
 }
 
-// A long payload goes to its place and brings the next header with it; short ones share the buffer.
+// A long payload goes to its place and brings the next header with it, unless that one may be long in coming, which would keep the
+// kernel from waking us; short ones share the buffer.
 void FetchingConnection::listen() {
   if (receiving()) return;
   const uint64_t left = inPayload_ ? header_.length - done_ : 0;
@@ -251,7 +254,7 @@ void FetchingConnection::listen() {
     const Piece& piece = asked_.front();
     const iovec parts[2] = {{piece.transfer->fetch.to + piece.offset + done_, left}, {buffer_, sizeof header_}};
     direct_ = left;
-    return receive(parts, asked_.size() > 1 ? 2 : 1, Want::most);
+    return receive(parts, asked_.size() > 1 && !piece.transfer->fetch.staged ? 2 : 1, Want::most);
   }
   // Before a long payload, and while nothing is asked for, no more than its header.
   const bool headerOnly = !inPayload_ && (asked_.empty() || asked_.front().length >= kDirectBytes);

@@ -6,6 +6,7 @@
 //                                        │                               │
 //                                        │ drop()                        │ drop(): the receive is cancelled and completes first
 //                                        └────────────► dropped ◄────────┘            its bytes are thrown away when they come
+//   asked, arriving ── leaveOthers() and close(), once the connection is gone ──► queued again
 //   queued, asked: nobody writes its memory; arriving: the kernel and this thread do; ended, dropped: nobody ever again.
 //
 // Invariants
@@ -60,8 +61,11 @@ class FetchingConnection final : public Connection {
   void flush();
   // Gives up the pieces of a transfer. Returns how many of them have ended thereby; for the others pieceEnded comes.
   unsigned drop(const Transfer&);
-  // Nothing has come since the oldest piece of this transfer was asked for.
+  // Nothing has come since the oldest piece of this transfer was asked for; or it is staged, and the source may wait for one of them.
   bool stuckOn(const Transfer&) const;
+  // It is about to be closed, which is no reason for what is lost with it to fail.
+  void leaveOthers() { othersLeft_ |= !closing(); }
+  bool othersLeft() const { return othersLeft_; }
   // Once it is gone: the pieces that have not ended.
   std::deque<Piece> takeLost() { return std::move(asked_); }
 
@@ -97,6 +101,7 @@ class FetchingConnection final : public Connection {
   ClientProof proof_{};
   ServerVerdict verdict_{};
 
+  bool othersLeft_ = false;
   std::deque<Piece> asked_;
   uint64_t bytesAsked_ = 0;
   uint64_t lastTag_ = 0;

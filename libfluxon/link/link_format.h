@@ -4,6 +4,7 @@
 //   FrameHeader, `count` ReadRecords, each with its key ────►
 //                                            ◄──── PieceHeader, `length` bytes of the value     for each record, in their order
 //
+// An answer comes when its bytes are there: those of an export may still be coming, and what was asked for behind them waits too.
 // A target asks for values and never names an address of the source; nothing is ever written into a source. All fields are
 // little-endian. Both sides take every number for foreign: the source answers a record that makes no sense with Code::protocol
 // and closes the connection of a frame that makes none; the target closes at the first answer that is not to its question.
@@ -45,7 +46,7 @@ struct PieceHeader {
   uint64_t tag;
   uint64_t offset;
   uint64_t length;  // as asked; 0 if code is not ok
-  uint32_t code;    // Code: miss, unavailable (not serving), tooMany (no hazard word is free), protocol
+  uint32_t code;    // Code: miss, unavailable (not serving), tooMany (no hazard word is free), system (bytes of an export), protocol
   uint32_t crc32c;  // of the payload that follows
 };
 static_assert(sizeof(FrameHeader) == 16 && sizeof(ReadRecord) == 64 && sizeof(PieceHeader) == 32);

@@ -73,7 +73,8 @@ LinkThread::LinkThread(const TcpLink::Settings& settings, const Secret& secret, 
       node_(node),
       mailbox_(std::move(mailbox)),
       listener_(std::move(listener)),
-      source_(own, hazards, [this](uint64_t exportId) { events_.unpublished.push_back(exportId); }) {}
+      source_(own, hazards,
+              {[this](uint64_t exportId) { events_.unpublished.push_back(exportId); }, [this](uint64_t id) { exportChanged(id); }}) {}
 
 LinkThread::~LinkThread() {
   if (!thread_.joinable()) return;
@@ -181,6 +182,10 @@ void LinkThread::onDue() {
     if (!connection->closing() && connection->due() <= context_->now) connection->onDue();
     if (!connection->closing()) context_->nextDue = std::min(context_->nextDue, connection->due());
   }
+}
+
+void LinkThread::exportChanged(uint64_t exportId) {
+  for (const auto& connection : serving_) connection->exportChanged(exportId);
 }
 
 void LinkThread::sweep() {

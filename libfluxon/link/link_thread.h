@@ -59,6 +59,7 @@ class LinkThread final : public IoSink {
   void completed(Operation&, int result) override;
   void onAccepted(int result);
   void listen();
+  void exportChanged(uint64_t exportId);
   void sweep();
   void onDue();
   void tellEvents();

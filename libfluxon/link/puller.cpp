@@ -9,7 +9,9 @@ namespace {
 
 constexpr Duration kReconnect = seconds(1);  // before another connection beside one that works is tried again
 
-std::string keyOf(const PeerAddress& address) { return address.address + '\n' + address.node + '\n' + toString(address.incarnation); }
+std::string keyOf(const PeerAddress& address, const Fetch& fetch) {
+  return address.address + '\n' + address.node + '\n' + toString(address.incarnation) + (fetch.staged ? "\nstaged" : "");
+}
 
 }  // namespace
 
@@ -22,16 +24,21 @@ void Puller::touch(Peer& peer) {
 
 // --- fetches
 
-void Puller::fetch(const PeerAddress& address, std::vector<Fetch> fetches) {
-  std::unique_ptr<Peer>& place = peers_[keyOf(address)];
+Peer& Puller::peerOf(const PeerAddress& address, const Fetch& fetch) {
+  const std::string key = keyOf(address, fetch);
+  std::unique_ptr<Peer>& place = peers_[key];
   if (!place) {
     place = std::make_unique<Peer>();
-    place->key = keyOf(address);
+    place->key = key;
     place->address = address;
   }
-  Peer& peer = *place;
+  return *place;
+}
+
+void Puller::fetch(const PeerAddress& address, std::vector<Fetch> fetches) {
   for (Fetch& each : fetches) {
     const uint64_t id = each.id;
+    Peer& peer = peerOf(address, each);
     auto transfer = std::make_unique<Transfer>(Transfer{std::move(each), &peer, 0, {}});
     Transfer& added = *transfer;
     FLUXON_CHECK(transfers_.emplace(id, std::move(transfer)).second, "the id of a fetch is in use");
@@ -47,13 +54,15 @@ void Puller::fetch(const PeerAddress& address, std::vector<Fetch> fetches) {
     } while (offset < added.fetch.bytes);
     const size_t keyBytes = added.fetch.key.size();
     if (keyBytes > kMaxKeyBytes) fail(added, {Code::invalidKey, "a key of " + std::to_string(keyBytes) + " bytes"});
+    touch(peer);
   }
-  touch(peer);
 }
 
 void Puller::cancel(uint64_t id, Error why) {
   const auto at = transfers_.find(id);
-  if (at != transfers_.end()) fail(*at->second, std::move(why));
+  if (at == transfers_.end()) return;
+  if (at->second->fetch.staged) return giveUp(*at->second, std::move(why));
+  fail(*at->second, std::move(why));
 }
 
 void Puller::cancelAll(Error why) {
@@ -67,13 +76,21 @@ void Puller::onDeadlines() {
     const uint64_t id = deadlines_.begin()->second;
     deadlines_.erase(deadlines_.begin());
     const auto at = transfers_.find(id);
-    if (at == transfers_.end()) continue;
-    std::vector<FetchingConnection*> stuck;
-    for (const auto& connection : at->second->peer->connections) {
-      if (connection->stuckOn(*at->second)) stuck.push_back(connection.get());
-    }
-    fail(*at->second, {Code::timedOut, ""});
-    for (FetchingConnection* connection : stuck) connection->close({Code::unavailable, "the peer does not answer"});
+    if (at != transfers_.end()) giveUp(*at->second, {Code::timedOut, ""});
+  }
+}
+
+// And the connections that it keeps from going on.
+void Puller::giveUp(Transfer& transfer, Error why) {
+  const bool staged = transfer.fetch.staged;
+  std::vector<FetchingConnection*> stuck;
+  for (const auto& connection : transfer.peer->connections) {
+    if (connection->stuckOn(transfer)) stuck.push_back(connection.get());
+  }
+  fail(transfer, std::move(why));
+  for (FetchingConnection* connection : stuck) {
+    if (staged) connection->leaveOthers();
+    connection->close({Code::unavailable, "the peer does not answer"});
   }
 }
 
@@ -180,9 +197,17 @@ void Puller::bury(Peer& peer) {
     }
     const std::unique_ptr<FetchingConnection> dead = std::move(peer.connections[i]);
     peer.connections.erase(peer.connections.begin() + static_cast<ptrdiff_t>(i));
+    std::deque<Piece> again;
     for (const Piece& piece : dead->takeLost()) {
-      if (piece.transfer) pieceEnded(*piece.transfer, dead->reason());
+      if (!piece.transfer) continue;
+      if (dead->othersLeft() && piece.transfer->error.ok()) {
+        again.push_back(piece);
+        peer.queuedBytes += piece.length;
+      } else {
+        pieceEnded(*piece.transfer, dead->reason());
+      }
     }
+    peer.queue.insert(peer.queue.begin(), again.begin(), again.end());
     if (dead->wasOpen()) {
       link_.counters.connectionsOpen.fetch_sub(1, std::memory_order_relaxed);
     } else {

@@ -8,9 +8,13 @@
 //      └────────► failing: queued and asked pieces are dropped, ───────┘
 //                 the arriving one is waited for
 //
+// Staged fetches have connections of their own, for an answer to one may take as long as the source's disk, and all that is asked for
+// behind it on its connection waits too. So these fetches may hold up each other, in the order in which they came, and nobody else.
+// When one that holds up others is given up its connections end, and what the others had asked for there is asked for again.
+//
 // Invariants
 //   1. open counts the pieces that are queued, asked or arriving. The memory belongs to the link while it is above 0.
-//   2. A peer has a connection, is getting one, or has nothing queued.
+//   2. A peer has a connection, is getting one, or has nothing queued. It is asked for staged values, or for the others.
 //   3. Connections to a peer are made on demand; one that failed fails what waits, once no other is left.
 // The link's thread.
 #pragma once
@@ -71,7 +75,9 @@ class Puller final : public PieceSink {
  private:
   void opened(FetchingConnection&) override;
   void pieceEnded(Transfer&, Error) override;
+  Peer& peerOf(const PeerAddress&, const Fetch&);
   void fail(Transfer&, Error);
+  void giveUp(Transfer&, Error);
   void finish(Transfer&);
   void failQueued(Peer&, const Error&);
   void touch(Peer&);

@@ -26,6 +26,7 @@ ServingConnection::~ServingConnection() {
 void ServingConnection::onDue() {
   if (state_ != State::open) return close({Code::timedOut, "no hello"});
   if (sending()) return close({Code::timedOut, "the peer takes no bytes"});
+  if (awaited_ != 0) return close({Code::timedOut, "bytes of an export do not come"});
   close({Code::unavailable, "idle"});
 }
 
@@ -80,7 +81,7 @@ void ServingConnection::sent() {
       link_.count(link_.counters.bytesOut, bytes);
       release();
       answer();
-      if (!sending()) dueAt(link_.now + link_.idle * 2);
+      if (!sending() && awaited_ == 0) dueAt(link_.now + link_.idle * 2);
       if (!receiving()) parse();
     }
   }
@@ -117,15 +118,27 @@ void ServingConnection::listen() {
   receive(&part, 1, Want::some);
 }
 
+void ServingConnection::exportChanged(uint64_t exportId) {
+  if (awaited_ == exportId && !closing()) answer();
+}
+
 // The next answers, as many as make one piece of the usual length.
 void ServingConnection::answer() {
+  const uint64_t awaited = std::exchange(awaited_, 0);
   iovec parts[kMostParts];
   size_t count = 0;
   uint64_t bytes = 0;
   while (!waiting_.empty() && inSend_ < kMostAtOnce) {
     const ReadRequest& request = waiting_.front();
     if (inSend_ > 0 && request.record.length > link_.pieceBytes - std::min(bytes, link_.pieceBytes)) break;
-    Reading& reading = readings_[inSend_] = source_.begin(request);
+    const std::optional<Reading> begun = source_.begin(request);
+    if (!begun) {
+      if (inSend_ > 0) break;
+      awaited_ = request.record.exportId;
+      if (awaited == 0) dueAt(link_.now + link_.idle);
+      return;
+    }
+    const Reading& reading = readings_[inSend_] = *begun;
     if (reading.code == Code::protocol) {
       link_.count(link_.counters.refusedFrames);
       if (!std::exchange(frameRefused_, true))

@@ -4,6 +4,8 @@
 //   1. What a send in flight reads is held (value_source.h) until the send has completed, whole or cancelled.
 //   2. At most kMostWaiting requests wait; when they do nothing more is received, and tcp tells the peer.
 //   3. Until the peer has proved that it knows the cluster secret it is given nothing, and has link_.stall for it.
+//   4. A request for bytes of an export that have not come yet waits, and all behind it, until exportChanged() or link_.idle has
+//      passed, which ends the connection. Meanwhile nothing is held and nothing is being sent.
 // The link's thread.
 #pragma once
 
@@ -19,6 +21,7 @@ class ServingConnection final : public Connection {
   ServingConnection(LinkContext&, ValueSource&, shm::Descriptor);
   ~ServingConnection() override;
   void onDue() override;
+  void exportChanged(uint64_t exportId);
 
  private:
   enum class State { hello, answer, proof, verdict, open };
@@ -50,6 +53,7 @@ class ServingConnection final : public Connection {
   char buffer_[kBufferBytes];
   size_t filled_ = 0;
   std::deque<ReadRequest> waiting_;
+  uint64_t awaited_ = 0;  // the export whose bytes the first of them waits for, 0: none
   PieceHeader headers_[kMostAtOnce];
   Reading readings_[kMostAtOnce];
   size_t inSend_ = 0;

@@ -92,8 +92,16 @@ void TcpLink::cancelAll() {
   thread_->mailbox().post([](LinkThread& link) { link.puller().cancelAll({Code::timedOut, "cancelled"}); });
 }
 
-void TcpLink::publish(uint64_t exportId, const char* data, uint64_t bytes) {
-  thread_->mailbox().post([=](LinkThread& link) { link.source().publish(exportId, data, bytes); });
+void TcpLink::publish(uint64_t exportId, const char* data, uint64_t bytes, uint64_t ready) {
+  thread_->mailbox().post([=](LinkThread& link) { link.source().publish(exportId, data, bytes, ready); });
+}
+
+void TcpLink::advance(uint64_t exportId, uint64_t ready) {
+  thread_->mailbox().post([=](LinkThread& link) { link.source().advance(exportId, ready); });
+}
+
+void TcpLink::fail(uint64_t exportId) {
+  thread_->mailbox().post([exportId](LinkThread& link) { link.source().fail(exportId); });
 }
 
 void TcpLink::unpublish(uint64_t exportId) {

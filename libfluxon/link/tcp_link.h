@@ -43,10 +43,12 @@ struct Fetch {
   char* to;
   uint64_t bytes;     // length of the value
   Time deadline;
+  bool staged = false;  // the bytes of the export may still be coming: asked for beside all that is there already
 };
 
 // ok: all bytes are there and checked. miss: the peer has no such version or export of that length. corrupt: a checksum was wrong.
-// timedOut: the deadline or a cancel. unavailable: no connection, or it was lost; the peer may not serve now. Else what the peer said.
+// system: the bytes of the export will not come. timedOut: the deadline or a cancel. unavailable: no connection, or it was lost; the
+// peer may not serve now. Else what the peer said.
 struct Fetched {
   uint64_t id;
   Error error;
@@ -66,7 +68,7 @@ class TcpLink {
     unsigned connectionsPerPeer = 4;
     uint64_t pieceBytes = 1 << 20;     // 4 KiB to 64 MiB
     std::string congestionControl;     // of tcp; empty: the kernel's own choice
-    Duration idle = seconds(60);       // connections that carry nothing for so long are closed
+    Duration idle = seconds(60);       // connections that carry nothing for so long are closed; they wait no longer for an export
     Duration stall = seconds(10);      // for a handshake, and for a peer to take what is being sent to it
     bool refuseUring = false;          // poll() serves
     std::function<void(const std::string&)> log;  // called by the link's thread: what a peer did wrong, once a connection
@@ -87,9 +89,15 @@ class TcpLink {
   void cancel(uint64_t id);
   void cancelAll();
 
-  // `bytes` at `data` do not change and stay until the unpublished event. Ids are not used twice.
-  void publish(uint64_t exportId, const char* data, uint64_t bytes);
-  // Nobody finds it from now on; its unpublished event comes when the last send that reads it has ended.
+  // `bytes` at `data` stay until the unpublished event, and the first `ready` of them do not change. Requests for others wait, until
+  // they are `ready` too or the export fails. Ids are not used twice.
+  void publish(uint64_t exportId, const char* data, uint64_t bytes, uint64_t ready);
+  // More of it is there, in order from the beginning. Nothing if it is not published.
+  void advance(uint64_t exportId, uint64_t ready);
+  // The rest will not come: who asks, or waits, is answered system. Nothing if it is not published.
+  void fail(uint64_t exportId);
+  // Nobody finds it from now on, and who waits for it is answered miss; its unpublished event comes when the last send that reads it
+  // has ended.
   void unpublish(uint64_t exportId);
 
   // Readable while events wait; reap() takes them, and makes it unreadable.

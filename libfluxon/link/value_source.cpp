@@ -4,29 +4,36 @@
 
 namespace fluxon::link {
 
-Reading ValueSource::begin(const ReadRequest& request) {
+std::optional<Reading> ValueSource::begin(const ReadRequest& request) {
   const ReadRecord& asked = request.record;
-  if (!request.sane) return {Code::protocol};
+  if (!request.sane) return Reading{Code::protocol};
   if (asked.exportId != 0) return beginExport(asked);
   shm::Hit hit;
   switch (shm::probe(view_, hazards_, 0, request.key, asked.keyHash, hit)) {
-    case shm::Probe::miss: return {Code::miss};
-    case shm::Probe::noHazard: return {Code::tooMany};
-    case shm::Probe::lapsed: return {Code::unavailable};
+    case shm::Probe::miss: return Reading{Code::miss};
+    case shm::Probe::noHazard: return Reading{Code::tooMany};
+    case shm::Probe::lapsed: return Reading{Code::unavailable};
     case shm::Probe::hit: break;
   }
   if (hit.putId.value != asked.putId || hit.length != asked.valueBytes) {
     hazards_.drop(hit.hazard);
-    return {Code::miss};
+    return Reading{Code::miss};
   }
-  return {Code::ok, hit.data + asked.offset, asked.length, hit.hazard};
+  return Reading{Code::ok, hit.data + asked.offset, asked.length, hit.hazard};
 }
 
-Reading ValueSource::beginExport(const ReadRecord& asked) {
-  const auto at = exports_.find(asked.exportId);
-  if (at == exports_.end() || at->second.withdrawn || at->second.bytes != asked.valueBytes) return {Code::miss};
-  ++at->second.readers;
-  return {Code::ok, at->second.data + asked.offset, asked.length, {}, asked.exportId};
+ValueSource::Export* ValueSource::find(uint64_t exportId) {
+  const auto at = exports_.find(exportId);
+  return at == exports_.end() || at->second.withdrawn ? nullptr : &at->second;
+}
+
+std::optional<Reading> ValueSource::beginExport(const ReadRecord& asked) {
+  Export* const found = find(asked.exportId);
+  if (!found || found->bytes != asked.valueBytes) return Reading{Code::miss};
+  if (found->failed) return Reading{Code::system};
+  if (asked.offset + asked.length > found->ready) return std::nullopt;
+  ++found->readers;
+  return Reading{Code::ok, found->data + asked.offset, asked.length, {}, asked.exportId};
 }
 
 void ValueSource::end(const Reading& reading) {
@@ -36,21 +43,39 @@ void ValueSource::end(const Reading& reading) {
   FLUXON_CHECK(at != exports_.end() && at->second.readers > 0, "an export ended before its readers");
   if (--at->second.readers > 0 || !at->second.withdrawn) return;
   exports_.erase(at);
-  withdrawn_(reading.exportId);
+  events_.withdrawn(reading.exportId);
 }
 
-void ValueSource::publish(uint64_t exportId, const char* data, uint64_t bytes) {
-  FLUXON_CHECK(exportId != 0 && exports_.emplace(exportId, Export{data, bytes}).second, "an export id was used twice");
+void ValueSource::publish(uint64_t exportId, const char* data, uint64_t bytes, uint64_t ready) {
+  FLUXON_CHECK(ready <= bytes, "more of an export is there than it has");
+  FLUXON_CHECK(exportId != 0 && exports_.emplace(exportId, Export{data, bytes, ready}).second, "an export id was used twice");
+}
+
+void ValueSource::advance(uint64_t exportId, uint64_t ready) {
+  Export* const found = find(exportId);
+  if (!found) return;
+  FLUXON_CHECK(ready >= found->ready && ready <= found->bytes, "an export goes backwards, or beyond its end");
+  found->ready = ready;
+  events_.changed(exportId);
+}
+
+void ValueSource::fail(uint64_t exportId) {
+  Export* const found = find(exportId);
+  if (!found) return;
+  found->failed = true;
+  events_.changed(exportId);
 }
 
 void ValueSource::unpublish(uint64_t exportId) {
   const auto at = exports_.find(exportId);
-  if (at != exports_.end() && at->second.readers > 0) {
+  const bool read = at != exports_.end() && at->second.readers > 0;
+  if (read) {
     at->second.withdrawn = true;
-    return;
+  } else {
+    if (at != exports_.end()) exports_.erase(at);
+    events_.withdrawn(exportId);
   }
-  if (at != exports_.end()) exports_.erase(at);
-  withdrawn_(exportId);
+  events_.changed(exportId);
 }
 
 }  // namespace fluxon::link

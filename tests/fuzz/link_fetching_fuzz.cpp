@@ -141,7 +141,7 @@ class Target final : public PieceSink {
     const uint64_t id = ++lastId_;
     Wanted& wanted = wanted_[id];
     wanted.memory = std::make_unique<char[]>(bytes);
-    wanted.transfer.fetch = {id, "key", 1, PutId(2), 0, wanted.memory.get(), bytes, Time::never()};
+    wanted.transfer.fetch = {id, "key", 1, PutId(2), 0, wanted.memory.get(), bytes, Time::never(), bytes % 2 != 0};
     uint64_t offset = 0;
     do {
       const uint64_t length = std::min(kPiece, bytes - offset);

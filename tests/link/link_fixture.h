@@ -100,6 +100,13 @@ inline TcpLink::Settings settingsOf(bool poll) {
   return settings;
 }
 
+// Both engines: TEST_CASE bodies run once for each.
+template <class Body>
+void onBoth(Body body) {
+  SUBCASE("io_uring") { body(settingsOf(false)); }
+  SUBCASE("poll") { body(settingsOf(true)); }
+}
+
 // One owner.
 struct Node {
   explicit Node(const TcpLink::Settings& settings, const std::string& nodeName = "n", const std::string& secret = kSecret)
@@ -119,6 +126,10 @@ struct Node {
   }
   uint64_t askExport(const PeerAddress& from, uint64_t exportId, char* to, uint64_t bytes, Duration within = seconds(20)) {
     link->fetch(from, {{++lastId, "", 0, {}, exportId, to, bytes, bootTime() + within}});
+    return lastId;
+  }
+  uint64_t askStaged(const PeerAddress& from, uint64_t exportId, char* to, uint64_t bytes, Duration within = seconds(20)) {
+    link->fetch(from, {{++lastId, "", 0, {}, exportId, to, bytes, bootTime() + within, true}});
     return lastId;
   }
   void collect() {

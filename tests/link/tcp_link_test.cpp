@@ -4,13 +4,6 @@
 namespace fluxon::link {
 namespace {
 
-// Both engines: TEST_CASE bodies run once for each.
-template <class Body>
-void onBoth(Body body) {
-  SUBCASE("io_uring") { body(settingsOf(false)); }
-  SUBCASE("poll") { body(settingsOf(true)); }
-}
-
 TEST_CASE("tcp link: values of every size arrive bit for bit, and not a byte beside them") {
   onBoth([](TcpLink::Settings settings) {
     settings.pieceBytes = 256 << 10;
@@ -131,7 +124,7 @@ TEST_CASE("tcp link: exports are served until they are withdrawn") {
   onBoth([](const TcpLink::Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     const std::string value = bytesOf(4, 3 << 20);
-    source.link->publish(11, value.data(), value.size());
+    source.link->publish(11, value.data(), value.size(), value.size());
     Pages memory(value.size());
     CHECK(target.outcome(target.askExport(source.peer(), 11, memory.data, value.size())).ok());
     CHECK(std::memcmp(memory.data, value.data(), value.size()) == 0);

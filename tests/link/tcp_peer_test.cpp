@@ -84,16 +84,12 @@ struct RawSource {
   PeerAddress peer;
 };
 
-TcpLink::Settings oneConnection(bool poll) {
-  TcpLink::Settings settings = settingsOf(poll);
-  settings.connectionsPerPeer = 1;
-  return settings;
-}
-
 template <class Body>
 void onBoth(Body body) {
-  SUBCASE("io_uring") { body(oneConnection(false)); }
-  SUBCASE("poll") { body(oneConnection(true)); }
+  link::onBoth([&](TcpLink::Settings settings) {
+    settings.connectionsPerPeer = 1;
+    body(settings);
+  });
 }
 
 bool untouched(const char* memory, size_t bytes) {
@@ -347,7 +343,7 @@ TEST_CASE("tcp peer: an export is withdrawn when the last send that reads it has
   onBoth([](const TcpLink::Settings& settings) {
     Node source(settings, "s");
     const std::string value = bytesOf(1, 40 << 20);
-    source.link->publish(5, value.data(), value.size());
+    source.link->publish(5, value.data(), value.size(), value.size());
     Socket raw = shakenWith(source);
     std::string frame = frameFor("", 0, value.size(), 0, value.size());
     ReadRecord record;

@@ -237,8 +237,14 @@ void PeerLink::cancelAll() {
   if (copier_) copier_->cancelAll();
 }
 
-void PeerLink::exportValue(ExportId id, const char* data, uint64_t bytes) {
-  if (tcp_) tcp_->publish(id.value, data, bytes);
+void PeerLink::exportValue(ExportId id, const char* data, uint64_t bytes, uint64_t ready) {
+  if (tcp_) tcp_->publish(id.value, data, bytes, ready);
+}
+void PeerLink::exportProgress(ExportId id, uint64_t ready) {
+  if (tcp_) tcp_->advance(id.value, ready);
+}
+void PeerLink::exportFailed(ExportId id) {
+  if (tcp_) tcp_->fail(id.value);
 }
 void PeerLink::unexport(ExportId id) {
   if (tcp_) return tcp_->unpublish(id.value);

@@ -48,7 +48,10 @@ class PeerLink {
 
   void fetch(Fetch);
   void cancelAll();
-  void exportValue(ExportId, const char* data, uint64_t bytes);
+  // As TcpLink::publish, advance, fail.
+  void exportValue(ExportId, const char* data, uint64_t bytes, uint64_t ready);
+  void exportProgress(ExportId, uint64_t ready);
+  void exportFailed(ExportId);
   void unexport(ExportId);
   bool neighbour(const rpc::Peer&);
 

@@ -38,7 +38,9 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   void scan(uint64_t scan, std::vector<uint64_t> refs) override;
   void fetch(Fetch fetch) override { peers_.fetch(std::move(fetch)); }
   void cancelFetches() override { peers_.cancelAll(); }
-  void exportValue(ExportId id, uint64_t offset, uint64_t bytes) override { peers_.exportValue(id, files_.segment() + offset, bytes); }
+  void exportValue(ExportId id, uint64_t offset, uint64_t bytes) override {
+    peers_.exportValue(id, files_.segment() + offset, bytes, bytes);
+  }
   void unexport(ExportId id) override { peers_.unexport(id); }
   bool neighbour(const rpc::Peer& peer) override { return peers_.neighbour(peer); }
   void leave() override;
