@@ -69,7 +69,7 @@ struct Reply {
   offsets @11 :List(UInt64);
   entries @12 :List(ListedKey);
   fetch @13 :Bool;
-  ssd @14 :Bool;              # fetch it from the owner's own SSD
+  ssd @14 :Bool;              # with fetch: from the owner's own SSD; without: it lies on the SSD of `peer`
   exportId @15 :UInt64;       # fetch what `peer` has exported under it, 0: its readable value
   sourceOffset @16 :UInt64;   # of what is exported, in the peer's segment
 }
@@ -83,7 +83,7 @@ struct MasterMessage {
     leave @4 :Void;           # everything of this owner is elsewhere: end, and leave nothing behind
     shrink @5 :Void;          # space is short here: what the owner has ahead of puts goes back by `release`; said again while it is
     stage @6 :Order;          # bring the item from your SSD to its offset, and export it meanwhile under `exportId`; answered by staged
-    unstage @7 :Order;        # end that export; answered by unstaged, after which the extent is free
+    unstage @7 :Order;        # end that export; answered by unstaged, after which the extent is free; never before `staged` is heard
   }
 }
 
@@ -163,6 +163,8 @@ struct Member {
   waitingPuts @15 :UInt64;    # and gets that wait for space
   link @16 :Text;             # address of the tcp link, empty when off
   label @17 :Text;            # sub-cluster
+  ssdLife @18 :UInt64;        # of what is on its SSD, 0: it has none
+  ssdReplicas @19 :UInt64;    # there
 }
 
 struct Route {
@@ -172,6 +174,7 @@ struct Route {
   lease @3 :UInt64;
   nodes @4 :List(Text);       # memory replicas
   inFlight @5 :UInt32;        # puts that have begun and not ended
+  ssdNodes @6 :List(Text);    # replicas on SSDs
 }
 
 interface Operator {

@@ -35,11 +35,14 @@ enum class RequestKind : uint16_t {
   reclaimDone,     // command, results
   inventory,       // items (committed values, then what is on the SSD), count 1: the last page -> offsets: of values that must go
   spread,          // key, items (its version), count, timeLeftMs: as many owners shall have it; answered when they have, or cannot
-  getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now
-  ssdLife,         // count: the life of what is on this owner's SSD from now on, 0: there is nothing
-  ssdCommit,       // items (key, putId, bytes): are on this owner's SSD now -> offsets: indices of those that the master does not take
+  getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now; miss, corrupt or
+                   // system of a load from its own SSD: that does not have the value any more
+  ssdLife,         // count: the life of what is on this owner's SSD from now on, 0: there is nothing; of an earlier life nothing comes back
+  ssdCommit,       // items (key, putId, bytes): are on this owner's SSD now -> offsets: indices of those that the master does not take;
+                   // until it has taken one the owner lists it in no inventory
   ssdEvicted,      // items (key, putId): have gone from this owner's SSD by themselves
-  staged,          // command, code: the answer to `stage`: the value can be fetched, or why it cannot
+  staged,          // command, code: the answer to `stage`: the value can be fetched, or why it cannot: then nobody reads or writes the
+                   // extent any more, it is free; and with miss, corrupt or system its SSD does not have the value any more
   unstaged,        // command: the answer to `unstage`: nobody reads or writes the extent any more, it is free
 };
 constexpr uint16_t kRequestKinds = 26;
@@ -107,7 +110,7 @@ struct Reply {
   KeyLeaseId lease;
   Peer peer;               // getStart: who has the value; putStart: who shall have it, empty: the one who asked
   bool fetch = false;      // getStart: bring the value from `peer` to `offset`; else read it there
-  bool ssd = false;        // getStart, with fetch: from this owner's own SSD
+  bool ssd = false;        // getStart, with fetch: from this owner's own SSD; without: `peer` brings it from there for who asks it
   // getStart, with fetch: what the peer has exported under it, at `sourceOffset` of its segment; 0: the readable value
   ExportId exportId;
   uint64_t sourceOffset = 0;

@@ -61,6 +61,8 @@ class Owner {
   std::vector<rpc::Version> invalidateDone();
   std::vector<rpc::Version> reclaimDone(rpc::ReclaimResult);
   void reclaimDone(OperationId command, std::vector<rpc::ReclaimResult>);
+  // Answers one order by a request of that kind.
+  OperationId answerOrder(rpc::RequestKind, OperationId command, Code code = Code::ok);
   uint64_t bytes(Use use) const { return member->space.bytes(use); }
 
   std::shared_ptr<Member> member;
@@ -270,6 +272,14 @@ inline void Owner::reclaimDone(OperationId command, std::vector<rpc::ReclaimResu
   request.command = command;
   request.results = std::move(results);
   ask(std::move(request));
+}
+inline OperationId Owner::answerOrder(rpc::RequestKind kind, OperationId command, Code code) {
+  ordersDone_.insert(command);
+  rpc::Request request;
+  request.kind = kind;
+  request.command = command;
+  request.code = code;
+  return ask(std::move(request));
 }
 inline std::vector<rpc::Version> Owner::reclaimDone(rpc::ReclaimResult result) {
   std::vector<rpc::Version> items;

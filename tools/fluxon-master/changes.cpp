@@ -148,7 +148,11 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
     return !member.fenceDurable;
   };
   for (const Replica& replica : entry.replicas) {
-    if (mustHear(*replica.member)) change->waiting.insert(replica.member);
+    // What the home has of an older version in memory it has retired itself, and its new value is not here yet. What is on its SSD
+    // ends like that of anybody else.
+    const bool older = replica.ssd && replica.member == except;
+    if (older) FLUXON_MARK("master: the home of a new value is told, an older one is on its SSD");
+    if (mustHear(*replica.member) || older) change->waiting.insert(replica.member);
   }
   for (const auto& [member, id] : entry.transfers) {
     if (!mustHear(*member)) continue;
@@ -167,8 +171,7 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
 void MasterCore::finish(KeyEntry& entry, Time now) {
   const std::unique_ptr<Change> change = std::move(entry.change);
   changing_.erase(&entry);
-  for (const Replica& replica : entry.replicas) replica.member->space.unroute(replica.offset);
-  entry.replicas.clear();
+  dropReplicas(entry);
   if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
   rpc::Reply answer;
   answer.id = change->request;
@@ -177,8 +180,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
     table_.clearRoute(entry);
   } else {
     table_.setRoute(entry, change->below, change->bytes, change->lease);
-    entry.replicas.push_back({change->home, change->offset});
-    change->home->space.route(change->offset, &entry, entry.hash, bool(change->lease));
+    addReplica(entry, {change->home, change->offset});
     if (change->lease) leases_.attach(change->lease, std::string(entry.key));
     answer.putId = change->below;
     answer.published = true;
@@ -204,19 +206,57 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   }
 }
 
-void MasterCore::dropRoute(KeyEntry& entry) {
-  for (const Replica& dormant : entry.replicas) dormant.member->space.unroute(dormant.offset);
-  entry.replicas.clear();
-  if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
-  table_.clearRoute(entry);
+void MasterCore::addReplica(KeyEntry& entry, Replica replica) {
+  entry.replicas.push_back(replica);
+  if (replica.ssd) {
+    replica.member->onSsd[replica.ssd].insert(&entry);
+  } else {
+    replica.member->space.route(replica.offset, &entry, entry.hash, bool(entry.lease));
+  }
+  if (entry.replicas.size() > 1) weigh(entry);
 }
 
-void MasterCore::dropReplica(KeyEntry& entry, const Member& member) {
-  std::erase_if(entry.replicas, [&](const Replica& replica) {
-    if (replica.member != &member) return false;
-    replica.member->space.unroute(replica.offset);
-    return true;
-  });
+// What its member knows of a replica that is taken out of the route.
+void MasterCore::unlink(KeyEntry& entry, const Replica& replica) {
+  if (!replica.ssd) return replica.member->space.unroute(replica.offset);
+  const auto life = replica.member->onSsd.find(replica.ssd);
+  life->second.erase(&entry);
+  if (life->second.empty()) replica.member->onSsd.erase(life);
+}
+
+void MasterCore::dropReplica(KeyEntry& entry, const Member& member, Medium medium) {
+  const Replica* const found = replicaOf(entry, member, medium);
+  if (!found) return;
+  unlink(entry, *found);
+  entry.replicas.erase(entry.replicas.begin() + (found - entry.replicas.data()));
+  weigh(entry);
+}
+
+// The replica of an extent that is free again, or about to be.
+void MasterCore::forgetMemory(KeyEntry& entry, const Member& member) {
+  std::erase_if(entry.replicas, [&](const Replica& replica) { return replica.member == &member && !replica.ssd; });
+  weigh(entry);
+}
+
+void MasterCore::dropReplicas(KeyEntry& entry) {
+  for (const Replica& replica : entry.replicas) unlink(entry, replica);
+  entry.replicas.clear();
+}
+
+// Some replica has gone, maybe the last one.
+void MasterCore::settleRoute(KeyEntry& entry) {
+  if (entry.replicas.empty() && !entry.change) {
+    if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
+    table_.clearRoute(entry);
+  }
+  table_.settle(entry);
+}
+
+// Victims that are elsewhere as well are preferred. The end of a member or of the life of an SSD says nothing here before it is swept.
+void MasterCore::weigh(const KeyEntry& entry) {
+  for (const Replica& replica : entry.replicas) {
+    if (!replica.ssd) replica.member->space.redundant(replica.offset, entry.replicas.size() > 1);
+  }
 }
 
 void MasterCore::invalidate(Member& member, rpc::Version version) {
@@ -250,8 +290,9 @@ void MasterCore::invalidateDone(Member& member, const rpc::Request& request, Tim
   for (const rpc::Version& item : items) {
     KeyEntry* entry = table_.find(item.key);
     if (!entry || !entry->change || entry->change->below != item.putId) continue;
-    // Its replica is over now: the owner may release the extent before the other owners have answered.
-    dropReplica(*entry, member);
+    // Its replicas are over now: the owner may release the extent before the other owners have answered.
+    dropReplica(*entry, member, Medium::memory);
+    dropReplica(*entry, member, Medium::ssd);
     if (entry->change->waiting.erase(&member) && entry->change->waiting.empty()) finish(*entry, now);
   }
   sendInvalidations(member);

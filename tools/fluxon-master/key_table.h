@@ -2,8 +2,10 @@
 // and what waits for that change. An entry exists while any of these does.
 //
 // Life of a route:    none ──publish──► routed ──publish──► routed (greater put_id) ──remove, evict──► none
-// A route is readable while a member that has a replica is joined. One whose members are all away (fenced, but their values may
-// come back with their next life) is dormant: gets miss it, a put or delete ends it, an inventory that names it revives it.
+// A route lives while it has replicas: at most one in the memory and one on the SSD of each member, each of which comes and goes by
+// itself. It is readable while one of them is: its member is joined, and an SSD is still in the life in which the replica came to it.
+// A route whose members are all away (fenced, but their values may come back with their next life) is dormant: gets miss it, a put or
+// delete ends it, an inventory that names it revives it.
 // A change (overwrite of a replica at another owner, delete) first invalidates every other replica and only then touches the
 // route; while it waits, later puts, deletes and gets of the key queue behind it, so changes of one key never interleave.
 // One thread.
@@ -34,9 +36,15 @@ struct ByName {
 };
 using MemberSet = std::set<Member*, ByName>;
 
+enum class Medium : uint8_t { memory, ssd };
+
 struct Replica {
   Member* member;
-  uint64_t offset;
+  uint64_t offset;   // memory: of its extent
+  Incarnation ssd{};  // on the member's SSD, in that life of it; 0: in memory
+
+  Medium medium() const { return ssd ? Medium::ssd : Medium::memory; }
+  bool readable() const;
 };
 
 // A copy of a value on its way into a member's segment, asked for by that member's get (id of the getStart) or ordered (id of the
@@ -78,6 +86,9 @@ struct Transfer {
   uint64_t bytes = 0;
   bool durable = false;       // it may become a replica
   Member* source = nullptr;   // nullptr: gone meanwhile
+  Incarnation ssd;            // it comes from the source's SSD in that life; 0: from its memory
+  OperationId stage;          // the order by which another source brings it from there to `staging` in its segment, 0: it does not
+  uint64_t staging = 0;
   Member* origin = nullptr;   // of a put whose only copy this will be: who put it, and
   OperationId put;            // its operation
   std::shared_ptr<Spread> spread;

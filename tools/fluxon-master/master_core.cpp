@@ -93,7 +93,8 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
   using Kind = rpc::RequestKind;
   if (member.state == MemberState::reporting) {
     switch (request.kind) {
-      case Kind::heartbeat: case Kind::inventory: case Kind::invalidateDone: case Kind::release: case Kind::dropped: break;
+      case Kind::heartbeat: case Kind::inventory: case Kind::invalidateDone: case Kind::release: case Kind::dropped:
+      case Kind::ssdLife: case Kind::ssdEvicted: break;
       default: return replyCode(member, request.id, Code::protocol, "request before the inventory is complete");
     }
   }
@@ -130,6 +131,11 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
     case Kind::invalidateDone: return invalidateDone(member, request, now);
     case Kind::reclaimDone: return reclaimDone(member, request, now);
     case Kind::inventory: return inventory(member, request, now);
+    case Kind::ssdLife: return ssdLife(member, request);
+    case Kind::ssdCommit: return ssdCommit(member, request);
+    case Kind::ssdEvicted: return ssdEvicted(member, request);
+    case Kind::staged: return staged(member, request, now);
+    case Kind::unstaged: return unstaged(member, request, now);
   }
   replyCode(member, request.id, Code::protocol, "unknown request");
 }
@@ -214,8 +220,9 @@ void MasterCore::putAbort(Member& member, const rpc::Request& request) {
 void MasterCore::reserve(Member& member, const rpc::Request& request) {
   rpc::Reply answer;
   answer.id = request.id;
-  // What is kept ahead for puts that wait is not given away.
-  for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && member.waiting.empty() && !member.draining; --n) {
+  // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
+  const bool none = !member.waiting.empty() || member.draining || (ssds_ > 0 && !member.ssdLife);
+  for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
     const std::optional<Extent> extent = member.space.allocate(request.bytes, Use::reserved);
     if (!extent) break;
     answer.offsets.push_back(extent->offset);
@@ -245,9 +252,8 @@ void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) 
       FLUXON_MARK("master: a replica that it does not know is dropped");
       continue;
     }
-    dropReplica(*entry, member);
-    if (entry->replicas.empty() && !entry->change) dropRoute(*entry);
-    table_.settle(*entry);
+    dropReplica(*entry, member, Medium::memory);
+    settleRoute(*entry);
   }
   replyCode(member, request.id, Code::ok);
   serveWaiting(member, now);
@@ -263,7 +269,9 @@ void MasterCore::stat(Member& member, const rpc::Request& request) {
   answer.bytes = entry->bytes;
   answer.lease = entry->lease;
   for (const Replica& replica : entry->replicas) {
-    if (replica.member->state == MemberState::joined) answer.nodes.push_back(replica.member->node());
+    const std::string& node = replica.member->node();
+    if (!replica.readable() || std::count(answer.nodes.begin(), answer.nodes.end(), node) > 0) continue;
+    answer.nodes.push_back(node);
   }
   reply(member, std::move(answer));
 }
@@ -417,6 +425,10 @@ void MasterCore::order(Member& member, rpc::CommandKind kind, std::vector<rpc::V
   message.kind = kind;
   message.command = OperationId(++orders_);
   message.items = std::move(items);
+  give(member, std::move(message));
+}
+
+void MasterCore::give(Member& member, rpc::MasterMessage message) {
   member.orders.emplace(message.command, message);
   if (member.connected) outbox_.send(member, std::move(message));
 }

@@ -25,6 +25,8 @@
 //      becomes a replica only if the route is still that of its put_id and no change is under way.
 //  10. On one host a life that registers has come after the one that is here, which serves no more: a registration that was sent
 //      before that one's is refused.
+//  11. A replica on an SSD goes by its owner's word alone (ssd.cpp). So what an owner may list in a next term is known here: its changes
+//      are told to that owner, who answers when its SSD has nothing older any more.
 // One thread.
 #pragma once
 
@@ -75,6 +77,7 @@ struct MasterCounters {
   uint64_t putsStarted = 0, putsPublished = 0, putsOverwritten = 0, putsRefused = 0, putsAborted = 0, noSpace = 0;
   uint64_t gets = 0, getMisses = 0, removes = 0, evictions = 0, evictionsBusy = 0, invalidations = 0, fenced = 0, leasesExpired = 0,
            fetches = 0, replicasMade = 0, transfersFailed = 0, placedElsewhere = 0, revived = 0, inventoryRefused = 0;
+  uint64_t ssdCommits = 0, ssdCommitsIgnored = 0, ssdEvictions = 0, ssdLoads = 0, ssdLoadsFailed = 0;
 };
 
 class MasterCore {
@@ -174,8 +177,9 @@ class MasterCore {
   // transfers.cpp: gets, and copies from owner to owner
   void getStart(Member&, const rpc::Request&, Time now);
   enum class Turn { first, last };  // among those who wait for space
-  Member* lacksSpaceForGet(Member&, const rpc::Request&, Turn);
-  Member* chooseSource(const KeyEntry&, const Member&, const rpc::Request&);
+  void find(Member&, const rpc::Request&, Turn, unsigned stagings, Time now);
+  Member* lacksSpaceForGet(Member&, const rpc::Request&, Turn, unsigned stagings);
+  const Replica* chooseSource(const KeyEntry&, const Member&, const rpc::Request&);
   void getDone(Member&, const rpc::Request&, Time now);
   bool replicate(const KeyEntry&, Member& source, Member& to, const uint64_t* exportedAt, uint64_t timeLeftMs, Transfer transfer);
   void spread(Member&, const rpc::Request&, Time now);
@@ -183,9 +187,23 @@ class MasterCore {
   void moveOut(Member&, Time now);
   std::vector<Member*> candidates(const Member& asker, uint64_t extentBytes, Time now);
 
+  // ssd.cpp: replicas on SSDs, and what is brought from there for another host
+  void ssdLife(Member&, const rpc::Request&);
+  void ssdCommit(Member&, const rpc::Request&);
+  void ssdEvicted(Member&, const rpc::Request&);
+  bool loseSsd(KeyEntry&, Member&, PutId, Incarnation life);
+  void loadFailed(Member&, const Transfer&, Code);
+  void stage(Member&, TransferId, const rpc::Request&, unsigned stagings);
+  void staged(Member&, const rpc::Request&, Time now);
+  void dropStaged(const StagedGet&);
+  void unstage(Member& source, OperationId stage, rpc::Version);
+  void unstaged(Member&, const rpc::Request&, Time now);
+  // Not 0, and no put_id: those are the ids of other exports.
+  static ExportId exportOf(OperationId stage) { return ExportId(stage.value | uint64_t{1} << 63); }
+
   // space.cpp: what waits for space, victims
   Member* lacksSpaceForPut(Member&, const rpc::Request&, Time now);
-  void waitForSpace(Member& at, Member&, rpc::Request, Time now);
+  void waitForSpace(Member& at, Member&, rpc::Request, Time now, unsigned stagings = 0);
   void serveWaiting(Member&, Time now);
   void askVictims(Member&, Time now);
   void backOff(Member&, Time now);
@@ -196,8 +214,13 @@ class MasterCore {
   void publish(Member&, OperationId request, OperationId put, Time now, Copied copy = {});
   void begin(KeyEntry&, std::unique_ptr<Change>, const Member* except, Time now);
   void finish(KeyEntry&, Time now);
-  void dropRoute(KeyEntry&);
-  void dropReplica(KeyEntry&, const Member&);
+  void addReplica(KeyEntry&, Replica);
+  void unlink(KeyEntry&, const Replica&);
+  void dropReplica(KeyEntry&, const Member&, Medium);
+  void dropReplicas(KeyEntry&);
+  void forgetMemory(KeyEntry&, const Member&);
+  void settleRoute(KeyEntry&);
+  void weigh(const KeyEntry&);
   void endPut(Member&, OperationId put);
   void abandonPut(Member&, OperationId put);
   void invalidate(Member&, rpc::Version);
@@ -207,6 +230,7 @@ class MasterCore {
   void reply(Member&, rpc::Reply);
   void replyCode(Member&, OperationId, Code, std::string detail = {});
   void order(Member&, rpc::CommandKind, std::vector<rpc::Version>);
+  void give(Member&, rpc::MasterMessage order);
   PutId nextPutId() { return PutId(identity_.term, ++sequence_); }
 
   Identity identity_;
@@ -228,7 +252,8 @@ class MasterCore {
   std::set<KeyEntry*, ByName> changing_;  // entries with a change
   KeyLeases leases_;
   std::deque<CountJob> counts_;
-  std::deque<std::shared_ptr<Member>> forgets_;  // whose replicas are taken out of the routes, a slice at a time
+  // Whose replicas are taken out of the routes, a slice at a time: all of a member that is forgotten, else those of an SSD that is no more.
+  std::deque<std::shared_ptr<Member>> forgets_;
   size_t ssds_ = 0;                              // joined members with an SSD
   uint64_t rotate_ = 0;                          // over sources that are as good as each other
   std::vector<Deferred> windowed_;  // requests that wait for the end of the recovery window

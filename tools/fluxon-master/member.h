@@ -8,7 +8,8 @@
 //   fenced     it serves nothing. Its replicas stay dormant for its next life, until `forgetAt`; the durable record names it until a
 //              change must go on without it, or its replicas are forgotten: either waits until the record has changed on disk
 //   left       it serves nothing and has no next life; its replicas are forgotten, when that is on disk
-// A connection may come and go while a member lives; orders and answers wait for it.
+// A connection may come and go while a member lives; orders and answers wait for it. What is on its SSD has lives of its own, one
+// after the other, which its owner names; an SSD that begins another life has nothing of the last one, which never comes again.
 // One thread.
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -57,6 +59,15 @@ struct Waiting {
   Member* member;  // who asked
   rpc::Request request;
   Time deadline;
+  unsigned stagings = 0;  // that have failed this get
+};
+
+// A get that is answered when the value can be fetched from where the source brings it from its SSD.
+struct StagedGet {
+  Member* member;  // who asked
+  TransferId transfer;
+  rpc::Request request;
+  unsigned stagings = 0;  // that have failed it before
 };
 
 class Member : public std::enable_shared_from_this<Member> {
@@ -95,12 +106,16 @@ class Member : public std::enable_shared_from_this<Member> {
   bool connected = true;
   Time leaseEnd;  // counted from the last answer, with margin: after it the owner certainly serves nothing
   Incarnation ssdLife;  // of what is on its SSD; 0: nothing can be there
+  // Keys with a replica on its SSD, by the life of the SSD. Those of other lives than ssdLife leave the routes a slice at a time.
+  std::map<Incarnation, std::set<KeyEntry*, ByName>> onSsd;
+  size_t ssdReplicas() const { return onSsd.count(ssdLife) ? onSsd.at(ssdLife).size() : 0; }
   MemberSpace space;
   AnswerLog answers;
   std::unordered_map<OperationId, Put> puts;
   std::map<TransferId, Transfer> transfers;  // into this member
   std::deque<Waiting> waiting;  // for space here, in order
   std::map<OperationId, rpc::MasterMessage> orders;  // sent, not answered
+  std::map<OperationId, StagedGet> staging;          // by the `stage` order in `orders`, while somebody still wants it
   std::vector<rpc::Version> invalidations;           // to be sent when the batch in flight has been answered
   bool invalidating = false;
   uint64_t evictions = 0;
@@ -116,12 +131,24 @@ inline bool ByName::operator()(const KeyEntry* a, const KeyEntry* b) const { ret
 // The owner counts its lease from before it sent, we from when we answered; 1 % and 50 ms cover clocks of different pace.
 inline Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + milliseconds(50); }
 
-// Some joined member has a replica.
+inline bool Replica::readable() const { return member->state == MemberState::joined && (!ssd || ssd == member->ssdLife); }
 inline bool readable(const KeyEntry& entry) {
   for (const Replica& replica : entry.replicas) {
-    if (replica.member->state == MemberState::joined) return true;
+    if (replica.readable()) return true;
   }
   return false;
+}
+inline rpc::Peer peerOf(const Member& member) {
+  const rpc::Registration& r = member.registration();
+  return {r.node, r.hostId, r.link, r.incarnation};
+}
+
+// The member has a replica, readable or not.
+inline const Replica* replicaOf(const KeyEntry& entry, const Member& member, Medium medium) {
+  for (const Replica& replica : entry.replicas) {
+    if (replica.member == &member && replica.medium() == medium) return &replica;
+  }
+  return nullptr;
 }
 
 }  // namespace fluxon::master

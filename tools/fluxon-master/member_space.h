@@ -7,14 +7,16 @@
 //     ├► reserved┘           └────► unrouted ◄┘ ────► free         (the owner's word `release`)
 //     └───────────────────────────────►┘
 //   state       who owns the bytes
-//   inFlight    the writer of a put that has begun and not ended, or the owner that brings a copy there
+//   inFlight    the writer of a put that has begun and not ended, or the owner that brings a copy there; or what is staged there from
+//               its SSD for another host, until `unstaged`
 //   reserved    the owner, ahead of puts
 //   routed      readers; the route of its key names it
 //   reclaiming  as routed, while the owner is asked whether anyone reads it
 //   unrouted    whoever still reads or writes it: overwritten, deleted, aborted, or held by clients over a rejoin
 //
 // Invariants
-//   1. An extent becomes free only by its owner's word: `release`, `ok` of a reclaim, or a new registration. No clock frees.
+//   1. An extent becomes free only by its owner's word: `release`, `ok` of a reclaim, `unstaged` or a `staged` with an error, or a new
+//      registration. No clock frees.
 //      (An owner that is fenced has no free extents; its next life says what is in use.)
 //   2. The policy knows exactly the routed extents without a key lease; those being reclaimed are its candidates.
 //   3. The bytes by use add up to what the allocator counts as used.
@@ -68,6 +70,10 @@ class MemberSpace {
   std::optional<Record> takeRecord();
 
   void touch(uint64_t offset) { policy_.touch(offset); }
+  // The value is elsewhere as well, or here alone: a hint for the choice of victims.
+  void redundant(uint64_t offset, bool elsewhere) {
+    policy_.setRedundancy(offset, elsewhere ? EvictionPolicy::Redundancy::HasOtherCopy : EvictionPolicy::Redundancy::OnlyCopy);
+  }
 
   // Takes victims (routed → reclaiming) until what is free and what is being reclaimed reach `bytes` and `extents`. At most `limit`
   // at once.

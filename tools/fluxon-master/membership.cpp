@@ -8,8 +8,13 @@
 namespace fluxon::master {
 namespace {
 
-constexpr size_t kForgetSlice = 1000;        // extents
+constexpr size_t kForgetSlice = 1000;        // replicas
 constexpr Duration kRemember = seconds(600);  // how long the replicas of a fenced owner wait for its next life
+
+// What an item of an inventory is to become.
+Replica offered(Member& member, const rpc::Version& item) {
+  return item.ssd ? Replica{&member, 0, member.ssdLife} : Replica{&member, item.offset};
+}
 
 }  // namespace
 
@@ -96,7 +101,7 @@ void MasterCore::inventory(Member& member, const rpc::Request& request, Time now
   answer.id = request.id;
   for (const rpc::Version& item : request.items) {
     if (item.key.empty() || item.key.size() > kMaxKeyBytes || !item.putId || extentBytes(item.bytes) > member.space.capacity() ||
-        !member.space.adopt({item.offset, extentBytes(item.bytes)}, Use::inFlight)) {
+        (!item.ssd && !member.space.adopt({item.offset, extentBytes(item.bytes)}, Use::inFlight))) {
       end(member, MemberState::fenced, now);
       return replyCode(member, request.id, Code::protocol, "inventory: extents overlap or are none");
     }
@@ -106,7 +111,7 @@ void MasterCore::inventory(Member& member, const rpc::Request& request, Time now
     }
     FLUXON_MARK("master: a value of an inventory is refused");
     ++counters_.inventoryRefused;
-    member.space.unroute(item.offset);
+    if (!item.ssd) member.space.unroute(item.offset);
     answer.offsets.push_back(item.offset);
   }
   if (request.count == 0) return reply(member, std::move(answer));
@@ -117,6 +122,7 @@ void MasterCore::inventory(Member& member, const rpc::Request& request, Time now
 }
 
 bool MasterCore::take(Member& member, const rpc::Version& item) {
+  if (item.ssd && !member.ssdLife) return false;
   return member.before ? takeDormant(member, item) : recovering_ && closing_ == 0 && member.inWindow && takeOfTerm(member, item);
 }
 
@@ -124,7 +130,8 @@ bool MasterCore::take(Member& member, const rpc::Version& item) {
 bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
   if (item.lease || item.putId.term() >= identity_.term.value) return false;
   KeyEntry& entry = table_.at(item.key);
-  const bool known = std::any_of(entry.replicas.begin(), entry.replicas.end(), [&](const Replica& r) { return r.member == &member; });
+  const Replica taken = offered(member, item);
+  const bool known = replicaOf(entry, member, taken.medium());
   if (entry.change || known || entry.putId > item.putId || (entry.putId == item.putId && entry.bytes != item.bytes)) {
     table_.settle(entry);
     return false;
@@ -132,29 +139,25 @@ bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
   if (entry.putId < item.putId) {
     // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
     for (const Replica& older : entry.replicas) {
-      older.member->space.unroute(older.offset);
       if (older.member->state == MemberState::fenced) fenceOnDisk(*older.member);
       if (older.member->lives()) invalidate(*older.member, {std::string(entry.key), item.putId});
     }
-    entry.replicas.clear();
+    dropReplicas(entry);
     table_.setRoute(entry, item.putId, item.bytes, KeyLeaseId());
   }
-  entry.replicas.push_back({&member, item.offset});
-  member.space.route(item.offset, &entry, entry.hash, false);
+  addReplica(entry, taken);
   return true;
 }
 
 bool MasterCore::takeDormant(Member& member, const rpc::Version& item) {
   KeyEntry* entry = table_.find(item.key);
   if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
-  for (Replica& replica : entry->replicas) {
-    if (replica.member != member.before.get() || replica.offset != item.offset) continue;
-    replica.member->space.unroute(replica.offset);
-    replica.member = &member;
-    member.space.route(item.offset, entry, entry->hash, bool(entry->lease));
-    return true;
-  }
-  return false;
+  const Replica taken = offered(member, item);
+  const Replica* const dormant = replicaOf(*entry, *member.before, taken.medium());
+  if (!dormant || (item.ssd ? dormant->ssd != taken.ssd : dormant->offset != taken.offset)) return false;
+  dropReplica(*entry, *member.before, taken.medium());
+  addReplica(*entry, taken);
+  return true;
 }
 
 void MasterCore::join(Member& member) {
@@ -240,6 +243,11 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
   }
   while (!member.puts.empty()) abandonPut(member, member.puts.begin()->first);
   while (!member.transfers.empty()) dropTransfer(member, member.transfers.begin()->first);
+  for (const auto& [stage, get] : std::exchange(member.staging, {})) {
+    FLUXON_MARK("master: a member ends under a get that waits for what is on its SSD");
+    dropStaged(get);
+    replyCode(*get.member, get.request.id, Code::unavailable, "node " + member.node() + " ended");
+  }
   for (const auto& [node, other] : members_) {
     for (auto& [operation, put] : other->puts) {
       if (put.home != &member) continue;
@@ -329,17 +337,26 @@ void MasterCore::forget(std::shared_ptr<Member> member) {
 
 void MasterCore::forgetSlice() {
   Member& member = *forgets_.front();
+  const bool all = member.forgotten && member.fenceDurable;
   for (size_t n = 0; n < kForgetSlice; ++n) {
-    const std::optional<MemberSpace::Record> record = member.space.takeRecord();
+    const std::optional<MemberSpace::Record> record = all ? member.space.takeRecord() : std::nullopt;
     if (!record) {
-      forgets_.pop_front();
-      return;
+      const auto life = std::find_if(member.onSsd.begin(), member.onSsd.end(), [&](const auto& each) {
+        return all || each.first != member.ssdLife;
+      });
+      if (life == member.onSsd.end()) {
+        forgets_.pop_front();
+        return;
+      }
+      KeyEntry& entry = **life->second.begin();
+      dropReplica(entry, member, Medium::ssd);
+      settleRoute(entry);
+      continue;
     }
     if (!record->key) continue;
     KeyEntry& entry = *record->key;
-    std::erase_if(entry.replicas, [&](const Replica& replica) { return replica.member == &member; });
-    if (entry.replicas.empty() && !entry.change) dropRoute(entry);
-    table_.settle(entry);
+    forgetMemory(entry, member);
+    settleRoute(entry);
   }
 }
 

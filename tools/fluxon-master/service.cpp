@@ -75,6 +75,8 @@ class Service::OperatorServer final : public schema::Operator::Server {
       out.setHeldBytes(space.bytes(Use::unrouted));
       out.setReplicas(space.replicas());
       out.setWaitingPuts(member->waiting.size());
+      out.setSsdLife(member->ssdLife.value);
+      out.setSsdReplicas(member->ssdReplicas());
     }
     return kj::READY_NOW;
   }
@@ -99,8 +101,13 @@ class Service::OperatorServer final : public schema::Operator::Server {
       list[i].setBytes(entry.bytes);
       list[i].setLease(entry.lease.value);
       list[i].setInFlight(static_cast<uint32_t>(entry.puts.size()));
-      auto nodes = list[i].initNodes(static_cast<unsigned>(entry.replicas.size()));
-      for (unsigned r = 0; r < entry.replicas.size(); ++r) nodes.set(r, entry.replicas[r].member->node());
+      std::vector<std::string> nodes[2];
+      for (const Replica& replica : entry.replicas) nodes[replica.medium() == Medium::ssd].push_back(replica.member->node());
+      const auto fill = [](auto out, const std::vector<std::string>& names) {
+        for (unsigned n = 0; n < names.size(); ++n) out.set(n, names[n]);
+      };
+      fill(list[i].initNodes(static_cast<unsigned>(nodes[0].size())), nodes[0]);
+      fill(list[i].initSsdNodes(static_cast<unsigned>(nodes[1].size())), nodes[1]);
     }
     context.getResults().setMore(more);
     return kj::READY_NOW;
@@ -324,6 +331,12 @@ std::string Service::metrics() const {
   counter("fluxon_master_fetches_total", "Gets whose value was on another host.", c.fetches);
   counter("fluxon_master_replicas_made_total", "Copies that became replicas.", c.replicasMade);
   counter("fluxon_master_transfers_failed_total", "Copies that failed.", c.transfersFailed);
+  counter("fluxon_master_ssd_commits_total", "Values that came to an SSD.", c.ssdCommits);
+  counter("fluxon_master_ssd_commits_ignored_total", "Values that came to an SSD too late: they were overwritten, deleted or evicted.",
+          c.ssdCommitsIgnored);
+  counter("fluxon_master_ssd_evicted_total", "Values that an SSD gave up by itself.", c.ssdEvictions);
+  counter("fluxon_master_ssd_loads_total", "Gets whose value was to be brought from an SSD.", c.ssdLoads);
+  counter("fluxon_master_ssd_loads_failed_total", "Values that were not on the SSD any more when a get asked for them.", c.ssdLoadsFailed);
   counter("fluxon_master_puts_elsewhere_total", "Puts whose value went to another owner than the one that was asked.", c.placedElsewhere);
   counter("fluxon_master_inventory_taken_total", "Values of an owner's last life that are served again.", c.revived);
   counter("fluxon_master_inventory_refused_total", "Values of an owner's last life that had to go.", c.inventoryRefused);
@@ -345,6 +358,7 @@ std::string Service::metrics() const {
     bytes("fluxon_master_segment_reserved_bytes", "Bytes handed to the owner ahead of puts.", space.bytes(Use::reserved));
     bytes("fluxon_master_segment_inflight_bytes", "Bytes being put.", space.bytes(Use::inFlight));
     bytes("fluxon_master_segment_held_bytes", "Bytes without a route that are still read or not yet released.", space.bytes(Use::unrouted));
+    bytes("fluxon_master_ssd_replicas", "Values on the owner's SSD.", member->ssdReplicas());
     bytes("fluxon_master_puts_waiting", "Puts that wait for space.", member->waiting.size());
   }
   return page.text();

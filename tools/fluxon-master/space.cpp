@@ -59,7 +59,7 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
     ++counters_.placedElsewhere;
     rpc::Reply answer;
     answer.id = request.id;
-    answer.peer = {home->node(), home->registration().hostId, home->registration().link, home->incarnation()};
+    answer.peer = peerOf(*home);
     reply(member, std::move(answer));
     return nullptr;
   }
@@ -89,17 +89,17 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
     ++counters_.placedElsewhere;
     put.home = home;
     put.homeOffset = there->offset;
-    answer.peer = {home->node(), home->registration().hostId, home->registration().link, home->incarnation()};
+    answer.peer = peerOf(*home);
     answer.fetch = true;
   }
   reply(member, std::move(answer));
   return nullptr;
 }
 
-void MasterCore::waitForSpace(Member& at, Member& member, rpc::Request request, Time now) {
+void MasterCore::waitForSpace(Member& at, Member& member, rpc::Request request, Time now, unsigned stagings) {
   const Duration patience =
       std::min(settings_.putWait, milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))));
-  at.waiting.push_back({&member, std::move(request), now + patience});
+  at.waiting.push_back({&member, std::move(request), now + patience, stagings});
   askVictims(at, now);
 }
 
@@ -107,8 +107,9 @@ void MasterCore::serveWaiting(Member& member, Time now) {
   while (!member.waiting.empty()) {
     Waiting next = std::move(member.waiting.front());
     member.waiting.pop_front();
-    Member* const lacks = next.request.kind == rpc::RequestKind::putStart ? lacksSpaceForPut(*next.member, next.request, now)
-                                                                          : lacksSpaceForGet(*next.member, next.request, Turn::first);
+    Member* const lacks = next.request.kind == rpc::RequestKind::putStart
+                              ? lacksSpaceForPut(*next.member, next.request, now)
+                              : lacksSpaceForGet(*next.member, next.request, Turn::first, next.stagings);
     if (!lacks) continue;
     if (lacks == &member) return member.waiting.push_front(std::move(next));
     lacks->waiting.push_back(std::move(next));
@@ -190,10 +191,9 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
         continue;
       }
       KeyEntry& entry = *record->key;
-      std::erase_if(entry.replicas, [&](const Replica& replica) { return replica.member == &member; });
+      forgetMemory(entry, member);
       member.space.reclaimed(items[i].offset);
-      if (entry.replicas.empty() && !entry.change) dropRoute(entry);
-      table_.settle(entry);
+      settleRoute(entry);
     } else if (result == rpc::ReclaimResult::busy) {
       ++counters_.evictionsBusy;
       if (record->use == Use::reclaiming) member.space.reclaimBusy(items[i].offset);
@@ -201,9 +201,8 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       // The owner has given the version up; its release follows.
       FLUXON_MARK("master: a victim is gone already");
       KeyEntry& entry = *record->key;
-      dropReplica(entry, member);
-      if (entry.replicas.empty() && !entry.change) dropRoute(entry);
-      table_.settle(entry);
+      dropReplica(entry, member, Medium::memory);
+      settleRoute(entry);
     }
   }
   if (freed == 0) {

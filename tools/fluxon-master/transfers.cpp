@@ -1,10 +1,13 @@
 // MasterCore: gets, and copies of values from owner to owner. The target pulls; the source protects what is read by itself, so the
-// master keeps nothing alive there. An owner asks for a copy by getStart, or is ordered to make one.
+// master keeps nothing alive there. An owner asks for a copy by getStart, or is ordered to make one. What is in nobody's memory comes
+// from an SSD (ssd.cpp): of the one who asks, or of another host, where it is staged first.
 //
-// Life of a transfer:   moving ──getDone(ok)──► replica | not wanted any more (temporary at its target)
-//                          └──getDone(error), target ended──► over
+// Life of a transfer:   (staged ──►) moving ──getDone(ok)──► replica | not wanted any more (temporary at its target)
+//                          │            └──getDone(error), target ended──► over
+//                          └──the source cannot, or ended──► over, unheard of: the extent is free, and the get looks for another source
 // Its extent at the target is inFlight until then, and comes back by `release` when it did not become a replica.
 #include <algorithm>
+#include <climits>
 
 #include "base/check.h"
 #include "base/mark.h"
@@ -19,18 +22,15 @@ constexpr size_t kMovesAtOnce = 8;
 constexpr uint64_t kCopyMs = 60'000;  // for a copy that no caller's deadline bounds
 constexpr Duration kMovePause = milliseconds(20), kCollectPause = milliseconds(200), kLeavePause = seconds(1);
 
-rpc::Peer peerOf(const Member& member) {
-  const rpc::Registration& r = member.registration();
-  return {r.node, r.hostId, r.link, r.incarnation};
-}
-
 bool sameHost(const Member& a, const Member& b) { return a.registration().hostId == b.registration().hostId; }
 // Bytes can get from one to the other.
 bool reachable(const Member& source, const Member& target) { return sameHost(source, target) || !source.registration().link.empty(); }
 
-bool has(const KeyEntry& entry, const Member& member) {
-  return std::any_of(entry.replicas.begin(), entry.replicas.end(), [&](const Replica& r) { return r.member == &member; });
+// The value can be read where it is.
+bool inPlace(const Member& source, const Member& asker, const rpc::Request& request) {
+  return &source == &asker || (sameHost(source, asker) && !(request.flags & rpc::kFarOnly));
 }
+bool has(const KeyEntry& entry, const Member& member) { return replicaOf(entry, member, Medium::memory); }
 
 }  // namespace
 
@@ -56,55 +56,65 @@ std::vector<Member*> MasterCore::candidates(const Member& asker, uint64_t size, 
   return ordered;
 }
 
-// A joined member that has the value: the asker, one of its host, one of its sub-cluster, any, in turn; not the one that just failed it
-// while there is another.
-Member* MasterCore::chooseSource(const KeyEntry& entry, const Member& asker, const rpc::Request& request) {
-  Member* best = nullptr;
-  int bestRank = -1;
+// A readable replica, in memory rather than on an SSD: of the asker, of one of its host, of one of its sub-cluster, any, in turn; not of
+// the one that just failed it while there is another, nor of one to which there is no way.
+const Replica* MasterCore::chooseSource(const KeyEntry& entry, const Member& asker, const rpc::Request& request) {
+  const Replica* best = nullptr;
+  int bestRank = INT_MIN;
   ++rotate_;
   for (size_t i = 0; i < entry.replicas.size(); ++i) {
-    Member* const member = entry.replicas[(i + rotate_) % entry.replicas.size()].member;
-    if (member->state != MemberState::joined) continue;
-    int rank = member->registration().label == asker.registration().label ? 2 : 1;
-    if (sameHost(*member, asker) && !(request.flags & rpc::kFarOnly)) rank = 3;
-    if (member->node() == request.after) rank = 0;
-    if (member == &asker) rank = 4;
-    if (rank > bestRank) best = member, bestRank = rank;
+    const Replica& replica = entry.replicas[(i + rotate_) % entry.replicas.size()];
+    if (!replica.readable()) continue;
+    const Member& member = *replica.member;
+    const bool near = inPlace(member, asker, request);
+    int rank = &member == &asker ? 3 : near ? 2 : member.registration().label == asker.registration().label ? 1 : 0;
+    if (!replica.ssd) rank += 10;
+    if (member.node() == request.after && (&member != &asker || replica.ssd)) rank -= 20;
+    if (!near && member.registration().link.empty()) rank -= 40;
+    if (rank > bestRank) best = &replica, bestRank = rank;
   }
   return best;
 }
 
 void MasterCore::getStart(Member& member, const rpc::Request& request, Time now) {
   ++counters_.gets;
-  Member* const lacks = lacksSpaceForGet(member, request, Turn::last);
+  find(member, request, Turn::last, 0, now);
+}
+
+void MasterCore::find(Member& member, const rpc::Request& request, Turn turn, unsigned stagings, Time now) {
+  Member* const lacks = lacksSpaceForGet(member, request, turn, stagings);
   if (!lacks) return;
   rpc::Request waiting = request;
   const KeyEntry* entry = table_.find(request.key);
   waiting.bytes = entry ? entry->bytes : 0;
-  waitForSpace(member, member, std::move(waiting), now);
+  waitForSpace(*lacks, member, std::move(waiting), now, stagings);
 }
 
-// nullptr: answered. Only a value that must be brought here needs room, and waits behind those who came before.
-Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request, Turn turn) {
+// nullptr: answered, or to be answered when it is staged. Only a value that must be brought here needs room, and waits behind those who
+// came before; it needs room at its source as well if that must stage it. Else whose segment has none.
+Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request, Turn turn, unsigned stagings) {
   KeyEntry* entry = table_.find(request.key);
   if (entry && deferIfChanging(*entry, member, request)) return nullptr;
-  Member* const source = entry ? chooseSource(*entry, member, request) : nullptr;
-  if (!source) {
+  const Replica* const replica = entry ? chooseSource(*entry, member, request) : nullptr;
+  if (!replica) {
     ++counters_.getMisses;
     replyCode(member, request.id, Code::miss);
     return nullptr;
   }
+  Member& source = *replica->member;
+  const bool own = &source == &member, near = inPlace(source, member, request);
   rpc::Reply answer;
   answer.id = request.id;
   answer.putId = entry->putId;
   answer.bytes = entry->bytes;
-  answer.peer = peerOf(*source);
-  if (source == &member || (sameHost(*source, member) && !(request.flags & rpc::kFarOnly))) {
+  answer.peer = peerOf(source);
+  answer.ssd = bool(replica->ssd);
+  if (near && !(own && replica->ssd)) {
     reply(member, std::move(answer));
     return nullptr;
   }
-  if (source->registration().link.empty()) {
-    replyCode(member, request.id, Code::unavailable, "node " + source->node() + ", which has the value, has no link");
+  if (!near && source.registration().link.empty()) {
+    replyCode(member, request.id, Code::unavailable, "node " + source.node() + ", which has the value, has no link");
     return nullptr;
   }
   if (extentBytes(entry->bytes) > member.space.capacity()) {
@@ -115,15 +125,26 @@ Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request
   if (turn == Turn::last && !member.waiting.empty()) return &member;
   const std::optional<Extent> extent = member.space.allocate(entry->bytes, Use::inFlight);
   if (!extent) return &member;
+  const bool staged = replica->ssd && !own;
+  const std::optional<Extent> staging = staged ? source.space.allocate(entry->bytes, Use::inFlight) : std::nullopt;
+  if (staged && !staging) {
+    FLUXON_MARK("master: there is no room to stage what is on an SSD");
+    member.space.free(extent->offset);
+    return &source;
+  }
   size_t durable = 0;
   for (const auto& [other, id] : entry->transfers) durable += other->transfers.at(id).durable;
   Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
   transfer.durable = durable < kDurableAtOnce && !member.draining && !has(*entry, member);
-  transfer.source = source;
+  transfer.source = &source;
+  transfer.ssd = replica->ssd;
+  if (staged) transfer.staging = staging->offset;
   const TransferId id{false, request.id};
   entry->transfers.emplace_back(&member, id);
   member.transfers.emplace(id, std::move(transfer));
-  ++counters_.fetches;
+  counters_.fetches += !own;
+  counters_.ssdLoads += bool(replica->ssd);
+  if (staged) return stage(member, id, request, stagings), nullptr;
   answer.fetch = true;
   answer.offset = extent->offset;
   reply(member, std::move(answer));
@@ -136,6 +157,9 @@ void MasterCore::dropTransfer(Member& member, TransferId id) {
   const Transfer transfer = std::move(found->second);
   member.transfers.erase(found);
   std::erase(transfer.key->transfers, std::pair(&member, id));
+  // What is not exported yet is unstaged when it is.
+  if (transfer.stage && transfer.source && transfer.source->staging.erase(transfer.stage) == 0)
+    unstage(*transfer.source, transfer.stage, {std::string(transfer.key->key), transfer.putId, transfer.staging, transfer.bytes, {}});
   if (transfer.origin) {
     FLUXON_MARK("master: a put cannot be brought to its home");
     const auto put = transfer.origin->puts.find(transfer.put);
@@ -168,8 +192,7 @@ void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) 
   }
   if (request.command) member.orders.erase(request.command);
   if (request.code == Code::ok && transfer.durable && entry.putId == transfer.putId && !entry.change && !has(entry, member)) {
-    entry.replicas.push_back({&member, transfer.offset});
-    member.space.route(transfer.offset, &entry, entry.hash, bool(entry.lease));
+    addReplica(entry, {&member, transfer.offset});
     answer.published = true;
     answer.lease = entry.lease;
     ++counters_.replicasMade;
@@ -177,6 +200,7 @@ void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) 
     if (request.code == Code::ok && entry.putId != transfer.putId) FLUXON_MARK("master: a transfer brings an older value");
     if (request.code == Code::ok && entry.change) FLUXON_MARK("master: a transfer ends during a change");
     if (request.code != Code::ok) FLUXON_MARK("master: a transfer fails");
+    if (request.code != Code::ok && transfer.ssd && transfer.source == &member) loadFailed(member, transfer, request.code);
     member.space.unroute(transfer.offset);
     counters_.transfersFailed += request.code != Code::ok;
   }
@@ -204,8 +228,7 @@ bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, co
   const TransferId id{true, message.command};
   transfer.key->transfers.emplace_back(&to, id);
   to.transfers.emplace(id, std::move(transfer));
-  to.orders.emplace(message.command, message);
-  if (to.connected) outbox_.send(to, std::move(message));
+  give(to, std::move(message));
   return true;
 }
 
@@ -234,7 +257,7 @@ void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
   Member* source = nullptr;
   uint64_t copies = 0;
   for (const Replica& replica : current ? entry->replicas : std::vector<Replica>()) {
-    if (replica.member->state != MemberState::joined) continue;
+    if (replica.ssd || !replica.readable()) continue;
     ++copies;
     if (!source || replica.member == &member) source = replica.member;
   }
@@ -293,13 +316,13 @@ Error MasterCore::undrain(const std::string& node) {
   return {};
 }
 
-// A draining member: values that nobody else has go to others, a few at a time; then it may leave.
+// A draining member: values that nobody else has go to others, a few at a time; then it may leave. What is on its SSD alone goes with it.
 void MasterCore::moveOut(Member& member, Time now) {
   if (now < member.retryMove || member.state != MemberState::joined) return;
   member.retryMove = now + kMovePause;
   const auto elsewhere = [&](const KeyEntry& entry) {
     return std::any_of(entry.replicas.begin(), entry.replicas.end(),
-                       [](const Replica& r) { return r.member->state == MemberState::joined && !r.member->draining; });
+                       [](const Replica& r) { return r.readable() && !r.member->draining; });
   };
   size_t moving = 0;
   for (const auto& [node, other] : members_) {

@@ -1,0 +1,805 @@
+// MasterCore: what is on the owners' SSDs. Commits, gets from there, staging for other hosts, lives of SSDs, inventories.
+#include "master_fixture.h"
+
+namespace fluxon::master {
+namespace {
+
+using rpc::CommandKind;
+using rpc::ReclaimResult;
+using rpc::RequestKind;
+
+constexpr uint64_t kLife = 50;  // of every SSD, unless a test says another
+
+// Owners a, b, c ..., each with a link, on a host of its own, and with an SSD.
+struct Ssds : World {
+  using World::World;
+  rpc::Registration with(const std::string& node, uint64_t incarnation, uint64_t life = kLife, uint64_t adopts = 0) const {
+    rpc::Registration r = registration(node, incarnation);
+    r.hostId = node;
+    r.link = node + ":1";
+    r.ssdLife = Incarnation(life);
+    r.adopts = Incarnation(adopts);
+    return r;
+  }
+  Owner on(const std::string& node, uint64_t life = kLife) { return World::join(with(node, ++incarnations, life)); }
+  Owner onHost(const std::string& node, const std::string& host, uint64_t life = kLife) {
+    rpc::Registration r = with(node, ++incarnations, life);
+    r.hostId = host;
+    return World::join(r);
+  }
+  // Registers, and must be asked for an inventory.
+  Owner report(const rpc::Registration& r) {
+    std::shared_ptr<Member> member;
+    const rpc::Registered result = core.registerOwner(r, now, member);
+    if (diskWorks) persisted();
+    REQUIRE(result.code == Code::ok);
+    REQUIRE(result.inventory);
+    return {*this, member};
+  }
+  // The owner's memory replicas go.
+  void evict(Owner& owner) {
+    CHECK(core.evictTo(owner.member->node(), 0, now).ok());
+    while (!owner.orders(CommandKind::reclaim).empty()) owner.reclaimDone(ReclaimResult::ok);
+    CHECK(owner.bytes(Use::routed) == 0);
+  }
+  // A key is known to an SSD exactly if its route names that SSD.
+  bool ssdsAddUp() const {
+    size_t onSsds = 0, named = 0;
+    core.table().list({}, {}, UINT64_MAX, [&](const KeyEntry& entry) {
+      for (const Replica& replica : entry.replicas) named += bool(replica.ssd);
+      return true;
+    });
+    for (const auto& [node, member] : core.members()) {
+      for (const auto& [life, keys] : member->onSsd) onSsds += keys.size();
+    }
+    return onSsds == named;
+  }
+};
+
+PutId idOf(Owner& owner, const std::string& key) { return owner.answer(owner.ask(RequestKind::stat, key)).putId; }
+std::vector<std::string> nodesOf(Owner& owner, const std::string& key) {
+  return owner.answer(owner.ask(RequestKind::stat, key)).nodes;
+}
+rpc::Reply say(Owner& owner, RequestKind kind, std::vector<rpc::Version> items) {
+  rpc::Request request;
+  request.kind = kind;
+  request.items = std::move(items);
+  return owner.answer(owner.ask(std::move(request)));
+}
+bool commit(Owner& owner, rpc::Version item) {
+  const rpc::Reply reply = say(owner, RequestKind::ssdCommit, {std::move(item)});
+  CHECK(reply.code == Code::ok);
+  return reply.offsets.empty();
+}
+void evicted(Owner& owner, const std::string& key, PutId id) {
+  CHECK(say(owner, RequestKind::ssdEvicted, {{key, id}}).code == Code::ok);
+}
+void setLife(Owner& owner, uint64_t life) {
+  rpc::Request request;
+  request.kind = RequestKind::ssdLife;
+  request.count = life;
+  CHECK(owner.answer(owner.ask(std::move(request))).code == Code::ok);
+}
+// Puts a value, and has it on the SSD as well.
+PutId putBoth(Owner& owner, const std::string& key, uint64_t bytes = 100) {
+  owner.put(key, bytes);
+  const PutId id = idOf(owner, key);
+  CHECK(commit(owner, {key, id, 0, bytes}));
+  return id;
+}
+OperationId getDone(Owner& owner, OperationId get, Code code = Code::ok) {
+  rpc::Request request;
+  request.kind = RequestKind::getDone;
+  request.put = get;
+  request.code = code;
+  return owner.ask(request);
+}
+rpc::MasterMessage orderOf(Owner& owner, CommandKind kind) {
+  const std::vector<rpc::MasterMessage> orders = owner.orders(kind);
+  REQUIRE(orders.size() == 1);
+  return orders.front();
+}
+OperationId page(Owner& owner, std::vector<rpc::Version> items) {
+  rpc::Request request;
+  request.kind = RequestKind::inventory;
+  request.items = std::move(items);
+  request.count = 1;
+  return owner.ask(request);
+}
+rpc::Version onSsd(const std::string& key, PutId id, uint64_t offset = 7, uint64_t bytes = 100) {
+  rpc::Version item{key, id, offset, bytes, {}};
+  item.ssd = true;
+  return item;
+}
+
+TEST_CASE("ssd commit: taken of a value that is in the owner's memory, once more too") {
+  Ssds w;
+  Owner a = w.on("a");
+  a.put("k");
+  const rpc::Version item{"k", idOf(a, "k"), 0, 100};
+  CHECK(commit(a, item));
+  CHECK(commit(a, item));
+  CHECK(a.member->ssdReplicas() == 1);
+  CHECK(nodesOf(a, "k") == std::vector<std::string>{"a"});
+  CHECK(w.core.counters().ssdCommits == 2);
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("ssd commit: of another version, another length or an unknown key it is not taken, and the answer names its index") {
+  Ssds w;
+  Owner a = w.on("a");
+  a.put("k");
+  a.put("l");
+  const PutId k = idOf(a, "k"), l = idOf(a, "l");
+  const rpc::Reply reply = say(a, RequestKind::ssdCommit,
+                               {{"k", l, 0, 100}, {"k", k, 0, 99}, {"l", l, 0, 100}, {"none", k, 0, 100}, {"nothing", PutId(), 0, 0}});
+  CHECK(reply.offsets == std::vector<uint64_t>{0, 1, 3, 4});
+  CHECK(w.core.counters().ssdCommitsIgnored == 4);
+  CHECK(a.member->ssdReplicas() == 1);
+}
+
+TEST_CASE("ssd commit: not taken during a change, without a replica in the owner's memory, under a key lease, or without an SSD") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b"), none = w.on("none", 0);
+  a.put("k");
+  const PutId id = idOf(a, "k");
+  CHECK_FALSE(commit(b, {"k", id, 0, 100}));
+  const OperationId overwrite = b.done(b.start("k"));
+  CHECK_FALSE(commit(a, {"k", id, 0, 100}));
+  a.invalidateDone();
+  CHECK(b.answer(overwrite).published);
+  const KeyLeaseId lease = a.grantLease(60'000);
+  a.put("leased", 100, lease);
+  CHECK_FALSE(commit(a, {"leased", idOf(a, "leased"), 0, 100}));
+  const OperationId get = none.get("k");
+  getDone(none, get);
+  CHECK_FALSE(commit(none, {"k", idOf(a, "k"), 0, 100}));
+  CHECK(w.core.counters().ssdCommitsIgnored == 4);
+}
+
+TEST_CASE("ssd commit: one that comes after the value was evicted is not taken") {
+  Ssds w;
+  Owner a = w.on("a");
+  a.put("k");
+  const PutId id = idOf(a, "k");
+  w.evict(a);
+  CHECK_FALSE(commit(a, {"k", id, 0, 100}));
+  CHECK(w.core.keys() == 0);
+}
+
+TEST_CASE("ssd: an owner that has not joined may say that its SSD is another, and nothing of commits") {
+  Ssds w({"a"});
+  Owner a = w.report(w.with("a", 5, kLife, 1000));
+  setLife(a, 51);
+  CHECK((a.member->ssdLife == Incarnation(51)));
+  CHECK(say(a, RequestKind::ssdCommit, {{"k", PutId(1), 0, 100}}).code == Code::protocol);
+}
+
+TEST_CASE("ssd: a route outlives the eviction from memory by its copy on an SSD, and ends with that") {
+  Ssds w;
+  Owner a = w.on("a");
+  const PutId id = putBoth(a, "k");
+  w.evict(a);
+  CHECK(w.core.keys() == 1);
+  CHECK((idOf(a, "k") == id));
+  evicted(a, "k", PutId(id.value + 1));
+  CHECK(w.core.keys() == 1);
+  evicted(a, "k", id);
+  CHECK(a.answer(a.get("k")).code == Code::miss);
+  CHECK(w.core.keys() == 0);
+  CHECK(w.core.counters().ssdEvictions == 1);
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("ssd: what an SSD gives up stays readable in memory") {
+  Ssds w;
+  Owner a = w.on("a");
+  const PutId id = putBoth(a, "k");
+  evicted(a, "k", id);
+  CHECK(a.member->ssdReplicas() == 0);
+  const rpc::Reply route = a.answer(a.get("k"));
+  CHECK(route.code == Code::ok);
+  CHECK_FALSE(route.ssd);
+}
+
+TEST_CASE("ssd: a value that is dropped from memory, or gone when it is reclaimed, keeps its route by the SSD") {
+  Ssds w;
+  Owner a = w.on("a");
+  const PutId k = putBoth(a, "k"), l = putBoth(a, "l");
+  CHECK(say(a, RequestKind::dropped, {{"k", k}}).code == Code::ok);
+  CHECK(w.core.evictTo("a", 0, w.now).ok());
+  a.reclaimDone(ReclaimResult::gone);
+  CHECK((idOf(a, "k") == k));
+  CHECK((idOf(a, "l") == l));
+  CHECK(a.bytes(Use::unrouted) == 256);
+}
+
+TEST_CASE("ssd: an overwrite waits for the owner that has the older value on its SSD alone") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  putBoth(a, "k");
+  w.evict(a);
+  const OperationId overwrite = b.done(b.start("k"));
+  CHECK_FALSE(b.answered(overwrite));
+  CHECK(a.invalidateDone().size() == 1);
+  CHECK(b.answer(overwrite).published);
+  CHECK(a.member->ssdReplicas() == 0);
+  CHECK(nodesOf(b, "k") == std::vector<std::string>{"b"});
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("ssd: an overwrite waits for its own owner when that has the older value on its SSD") {
+  Ssds w;
+  Owner a = w.on("a");
+  putBoth(a, "k");
+  const OperationId overwrite = a.done(a.start("k"));
+  CHECK_FALSE(a.answered(overwrite));
+  const std::vector<rpc::Version> told = a.invalidateDone();
+  REQUIRE(told.size() == 1);
+  CHECK((told[0].putId == a.answer(overwrite).putId));  // everything below the new one, which stays
+  CHECK(a.answer(overwrite).published);
+  CHECK(a.bytes(Use::routed) == 128);
+  CHECK(a.bytes(Use::unrouted) == 128);
+  CHECK(a.member->ssdReplicas() == 0);
+}
+
+TEST_CASE("ssd: a delete waits for the owner that has the value on its SSD alone") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  putBoth(a, "k");
+  w.evict(a);
+  const OperationId remove = b.remove("k");
+  CHECK_FALSE(b.answered(remove));
+  a.invalidateDone();
+  CHECK(b.answer(remove).code == Code::ok);
+  CHECK(w.core.keys() == 0);
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("ssd: while a change waits the SSD may give the older value up, and is waited for all the same") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  const PutId id = putBoth(a, "k");
+  w.evict(a);
+  const OperationId overwrite = b.done(b.start("k"));
+  evicted(a, "k", id);
+  CHECK_FALSE(b.answered(overwrite));
+  a.invalidateDone();
+  CHECK(b.answer(overwrite).published);
+}
+
+TEST_CASE("ssd load: an owner gets a place for what is on its own SSD, and the copy becomes a replica beside it") {
+  Ssds w;
+  Owner a = w.on("a");
+  putBoth(a, "k", 5000);
+  w.evict(a);
+  const OperationId get = a.get("k");
+  const rpc::Reply route = a.answer(get);
+  CHECK(route.fetch);
+  CHECK(route.ssd);
+  CHECK(route.peer.node == "a");
+  CHECK_FALSE(route.exportId);
+  CHECK(a.bytes(Use::inFlight) == 8192);
+  CHECK(a.answer(getDone(a, get)).published);
+  CHECK(a.bytes(Use::routed) == 8192);
+  CHECK(a.member->ssdReplicas() == 1);
+  CHECK_FALSE(a.answer(a.get("k")).fetch);
+  w.evict(a);
+  CHECK(a.answer(a.get("k")).ssd);
+}
+
+TEST_CASE("ssd load: one that finds nothing, or something damaged, takes the replica away, and the next get misses") {
+  for (const Code code : {Code::miss, Code::corrupt, Code::system}) {
+    Ssds w;
+    Owner a = w.on("a");
+    putBoth(a, "k");
+    w.evict(a);
+    const OperationId get = a.get("k");
+    CHECK_FALSE(a.answer(getDone(a, get, code)).published);
+    CHECK(a.answer(a.get("k")).code == Code::miss);
+    CHECK(w.core.keys() == 0);
+    CHECK(a.release({a.answer(get).offset}) == Code::ok);
+    CHECK(w.ssdsAddUp());
+  }
+}
+
+TEST_CASE("ssd load: one that fails for another reason takes nothing away") {
+  for (const Code code : {Code::unavailable, Code::noSpace, Code::timedOut}) {
+    Ssds w;
+    Owner a = w.on("a");
+    putBoth(a, "k");
+    w.evict(a);
+    getDone(a, a.get("k"), code);
+    CHECK(a.answer(a.get("k")).ssd);
+  }
+}
+
+TEST_CASE("ssd load: one of an earlier version, or of an earlier life, says nothing of what is there now") {
+  Ssds w;
+  Owner a = w.on("a");
+  putBoth(a, "k");
+  w.evict(a);
+  const OperationId older = a.get("k"), sameLife = a.done(a.start("k"));
+  a.invalidateDone();
+  CHECK(a.answer(sameLife).published);
+  const PutId id = idOf(a, "k");
+  CHECK(commit(a, {"k", id, 0, 100}));
+  getDone(a, older, Code::miss);
+  CHECK(a.member->ssdReplicas() == 1);
+  w.evict(a);
+  const OperationId load = a.get("k"), second = a.get("k");
+  CHECK(a.answer(getDone(a, second)).published);
+  setLife(a, 51);
+  CHECK(commit(a, {"k", id, 0, 100}));
+  getDone(a, load, Code::miss);
+  CHECK(a.member->ssdReplicas() == 1);
+}
+
+TEST_CASE("ssd load: it waits for room like a copy") {
+  Ssds w;
+  Owner a = w.on("a");
+  putBoth(a, "k");
+  w.evict(a);
+  a.put("large", kSegment);
+  const OperationId get = a.get("k");
+  CHECK_FALSE(a.answered(get));
+  a.reclaimDone(ReclaimResult::ok);
+  CHECK(a.answer(get).ssd);
+}
+
+TEST_CASE("ssd: memory anywhere comes before an SSD, and the owner's own SSD before those of others") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  putBoth(a, "k");
+  const OperationId get = b.get("k");
+  getDone(b, get);
+  CHECK(commit(b, {"k", idOf(a, "k"), 0, 100}));
+  w.evict(a);
+  CHECK(a.answer(a.get("k")).peer.node == "b");
+  CHECK_FALSE(a.answer(a.get("k")).ssd);
+  w.evict(b);
+  CHECK(a.answer(a.get("k")).peer.node == "a");
+  CHECK(b.answer(b.get("k")).peer.node == "b");
+}
+
+TEST_CASE("ssd: a get whose source failed it is sent to an SSD elsewhere rather than there once more") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
+  putBoth(b, "k");
+  const OperationId copy = a.get("k");
+  getDone(a, copy);
+  w.evict(b);
+  rpc::Request again;
+  again.kind = RequestKind::getStart;
+  again.key = "k";
+  CHECK(c.answer(c.ask(again)).peer.node == "a");
+  again.after = "a";
+  c.ask(again);
+  CHECK(b.orders(CommandKind::stage).size() == 1);
+}
+
+TEST_CASE("ssd: what is on the SSD of an owner of the same host is brought by that one; far away it is staged") {
+  Ssds w;
+  Owner a = w.onHost("a", "h"), b = w.onHost("b", "h");
+  putBoth(a, "k");
+  w.evict(a);
+  const rpc::Reply route = b.answer(b.get("k"));
+  CHECK(route.peer.node == "a");
+  CHECK(route.ssd);
+  CHECK_FALSE(route.fetch);
+  CHECK(b.bytes(Use::inFlight) == 0);
+  rpc::Request far;
+  far.kind = RequestKind::getStart;
+  far.key = "k";
+  far.flags = rpc::kFarOnly;
+  b.ask(far);
+  CHECK(a.orders(CommandKind::stage).size() == 1);
+}
+
+// b asks for what a has on its SSD alone.
+struct Staged : Ssds {
+  Staged() {
+    id = putBoth(a, "k", 5000);
+    evict(a);
+    get = b.get("k");
+  }
+  rpc::MasterMessage stage() { return orderOf(a, CommandKind::stage); }
+  void staged(Code code = Code::ok) { a.answerOrder(RequestKind::staged, stage().command, code); }
+  Owner a = on("a"), b = on("b");
+  PutId id;
+  OperationId get;
+};
+
+TEST_CASE("staging: room at both ends, and the get is answered when the source has staged") {
+  Staged w;
+  CHECK_FALSE(w.b.answered(w.get));
+  CHECK(w.a.bytes(Use::inFlight) == 8192);
+  CHECK(w.b.bytes(Use::inFlight) == 8192);
+  const rpc::MasterMessage order = w.stage();
+  REQUIRE(order.items.size() == 1);
+  CHECK(order.items[0].key == "k");
+  CHECK((order.items[0].putId == w.id));
+  CHECK(order.items[0].bytes == 5000);
+  w.staged();
+  const rpc::Reply route = w.b.answer(w.get);
+  CHECK(route.fetch);
+  CHECK_FALSE(route.ssd);
+  CHECK(route.peer.node == "a");
+  CHECK((route.putId == w.id));
+  CHECK((route.exportId == order.exportId));
+  CHECK((route.exportId.value >> 63 == 1));
+  CHECK(route.sourceOffset == order.items[0].offset);
+  CHECK(route.bytes == 5000);
+}
+
+TEST_CASE("staging: when the copy is there the source is told, and its answer alone frees the place") {
+  for (const Code code : {Code::ok, Code::timedOut}) {
+    Staged w;
+    const rpc::MasterMessage stage = w.stage();
+    w.staged();
+    CHECK(w.a.orders(CommandKind::unstage).empty());
+    CHECK(w.b.answer(getDone(w.b, w.get, code)).published == (code == Code::ok));
+    const rpc::MasterMessage unstage = orderOf(w.a, CommandKind::unstage);
+    CHECK((unstage.exportId == stage.exportId));
+    CHECK(unstage.items.at(0).offset == stage.items[0].offset);
+    CHECK(w.a.release({unstage.items[0].offset}) == Code::protocol);
+    CHECK(w.a.bytes(Use::inFlight) == 8192);
+    w.a.answerOrder(RequestKind::unstaged, stage.command);  // no answer to that
+    CHECK(w.a.bytes(Use::inFlight) == 8192);
+    w.a.answerOrder(RequestKind::unstaged, unstage.command);
+    w.a.answerOrder(RequestKind::unstaged, unstage.command);
+    CHECK(w.a.member->space.freeBytes() == kSegment);
+    CHECK(w.bytesAddUp());
+    CHECK(w.core.transfers() == 0);
+  }
+}
+
+TEST_CASE("staging: whatever the target says, it says nothing of the source's SSD") {
+  for (const Code code : {Code::miss, Code::corrupt, Code::system, Code::unavailable}) {
+    Staged w;
+    w.staged();
+    getDone(w.b, w.get, code);
+    CHECK(w.a.member->ssdReplicas() == 1);
+  }
+}
+
+TEST_CASE("staging: orders that are not answered are sent again on a new connection") {
+  Staged w;
+  w.core.disconnected(*w.a.member);
+  w.outbox.sent[w.a.member.get()].clear();
+  std::shared_ptr<Member> member;
+  CHECK(w.core.registerOwner(w.a.member->registration(), w.now, member).code == Code::ok);
+  CHECK(w.a.orders(CommandKind::stage).size() == 1);
+}
+
+TEST_CASE("staging: the end of the source is told to who waits for it, and leaves nothing behind") {
+  Staged w;
+  w.core.leave(*w.a.member, MasterCore::Content::gone, w.now);
+  CHECK(w.b.answer(w.get).code == Code::unavailable);
+  CHECK(w.b.member->space.freeBytes() == kSegment);
+  CHECK(w.core.transfers() == 0);
+  w.persisted();
+  w.work();
+  CHECK(w.core.keys() == 0);
+}
+
+TEST_CASE("staging: the end of the source under a fetch leaves that to fail by itself") {
+  Staged w;
+  w.staged();
+  w.core.leave(*w.a.member, MasterCore::Content::kept, w.now);
+  CHECK(w.core.transfers() == 1);
+  CHECK(w.b.answer(getDone(w.b, w.get, Code::unavailable)).code == Code::ok);
+  CHECK(w.b.release({w.b.answer(w.get).offset}) == Code::ok);
+  CHECK(w.b.member->space.freeBytes() == kSegment);
+}
+
+TEST_CASE("staging: the end of who asked ends what is exported for it") {
+  Staged w;
+  w.staged();
+  w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
+  w.a.answerOrder(RequestKind::unstaged, orderOf(w.a, CommandKind::unstage).command);
+  CHECK(w.a.member->space.freeBytes() == kSegment);
+}
+
+TEST_CASE("staging: when who asked ends first, the source is told after it has answered, and not if it could not") {
+  for (const Code code : {Code::ok, Code::noSpace}) {
+    Staged w;
+    const rpc::MasterMessage stage = w.stage();
+    w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
+    CHECK(w.a.orders(CommandKind::unstage).empty());
+    CHECK(w.a.bytes(Use::inFlight) == 8192);
+    w.a.answerOrder(RequestKind::staged, stage.command, code);
+    CHECK(w.a.orders(CommandKind::unstage).size() == (code == Code::ok ? 1 : 0));
+    if (code == Code::ok) w.a.answerOrder(RequestKind::unstaged, orderOf(w.a, CommandKind::unstage).command);
+    CHECK(w.a.member->space.freeBytes() == kSegment);
+  }
+}
+
+TEST_CASE("staging: a source that does not have the value any more is none, and a get without another one misses") {
+  Staged w;
+  w.staged(Code::miss);
+  CHECK(w.b.answer(w.get).code == Code::miss);
+  CHECK(w.core.keys() == 0);
+  CHECK(w.a.member->space.freeBytes() == kSegment);
+  CHECK(w.b.member->space.freeBytes() == kSegment);
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("staging: a source that cannot keeps its value, and another one is asked, three in all") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
+  const PutId id = putBoth(a, "k", 5000);
+  getDone(b, b.get("k"));
+  CHECK(commit(b, {"k", id, 0, 5000}));
+  w.evict(a);
+  w.evict(b);
+  const OperationId get = c.get("k");
+  std::string last;
+  for (int round = 0; round < 3; ++round) {
+    CHECK_FALSE(c.answered(get));
+    const bool fromA = !a.orders(CommandKind::stage).empty();
+    Owner& source = fromA ? a : b;
+    CHECK(source.member->node() != last);
+    last = source.member->node();
+    source.answerOrder(RequestKind::staged, orderOf(source, CommandKind::stage).command, Code::noSpace);
+  }
+  CHECK(c.answer(get).code == Code::unavailable);
+  CHECK(a.member->ssdReplicas() + b.member->ssdReplicas() == 2);
+  CHECK(a.orders(CommandKind::stage).empty());
+  CHECK(b.orders(CommandKind::stage).empty());
+  CHECK(c.member->space.freeBytes() == kSegment);
+  CHECK(w.bytesAddUp());
+}
+
+TEST_CASE("staging: an overwrite waits for who asked as well, and an older value is fetched but becomes no replica") {
+  Staged w;
+  Owner c = w.on("c");
+  const OperationId overwrite = c.done(c.start("k"));
+  w.a.invalidateDone();
+  CHECK_FALSE(c.answered(overwrite));
+  w.b.invalidateDone();
+  CHECK(c.answer(overwrite).published);
+  w.staged();
+  CHECK((w.b.answer(w.get).putId == w.id));
+  CHECK_FALSE(w.b.answer(getDone(w.b, w.get)).published);
+  CHECK(w.a.orders(CommandKind::unstage).size() == 1);
+}
+
+TEST_CASE("staging: a get waits for room at the source, and at who asks") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  putBoth(a, "k", 5000);
+  w.evict(a);
+  a.put("large", kSegment);
+  b.put("vast", kSegment);
+  const OperationId get = b.get("k");
+  CHECK(a.orders(CommandKind::stage).empty());
+  CHECK(b.member->waiting.size() == 1);
+  b.reclaimDone(ReclaimResult::ok);
+  CHECK(b.member->waiting.empty());
+  CHECK(a.member->waiting.size() == 1);
+  a.reclaimDone(ReclaimResult::ok);
+  CHECK(a.orders(CommandKind::stage).size() == 1);
+  CHECK_FALSE(b.answered(get));
+  CHECK(w.bytesAddUp());
+}
+
+TEST_CASE("staging: one without a link is no source while there is another, and else the get is told") {
+  Ssds w;
+  rpc::Registration alone = w.with("a", 1);
+  alone.link.clear();
+  Owner a = w.join(alone), b = w.on("b"), c = w.on("c");
+  const PutId id = putBoth(b, "k");
+  getDone(a, a.get("k"));
+  CHECK(commit(a, {"k", id, 0, 100}));
+  w.evict(a);
+  w.evict(b);
+  for (int round = 0; round < 4; ++round) c.get("k");
+  CHECK(b.orders(CommandKind::stage).size() == 4);
+  evicted(b, "k", id);
+  CHECK(c.answer(c.get("k")).code == Code::unavailable);
+}
+
+TEST_CASE("ssd life: what was there is unreadable at once, and leaves the routes in slices") {
+  Ssds w;
+  Owner a = w.on("a");
+  for (int i = 0; i < 1500; ++i) putBoth(a, "k" + std::to_string(i), 64);
+  w.evict(a);
+  CHECK(w.core.keys() == 1500);
+  setLife(a, 51);
+  CHECK(a.answer(a.get("k7")).code == Code::miss);
+  CHECK(a.member->ssdReplicas() == 0);
+  w.core.work();
+  CHECK(w.core.keys() == 500);
+  CHECK(w.ssdsAddUp());
+  putBoth(a, "new");
+  w.work();
+  CHECK(w.core.keys() == 1);
+  CHECK(a.member->ssdReplicas() == 1);
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("ssd life: what is in memory as well stays, and comes to the new life by a commit") {
+  Ssds w;
+  Owner a = w.on("a");
+  const PutId id = putBoth(a, "k");
+  setLife(a, 51);
+  CHECK(commit(a, {"k", id, 0, 100}));
+  w.work();
+  CHECK(a.member->ssdReplicas() == 1);
+  w.evict(a);
+  CHECK(a.answer(a.get("k")).ssd);
+}
+
+TEST_CASE("ssd life: an SSD that comes to an owner, or goes, counts for where puts go") {
+  Ssds w;
+  Owner a = w.onHost("a", "h", 0), b = w.onHost("b", "h", 0);
+  CHECK(a.answer(a.start("k")).peer.node.empty());
+  CHECK(a.answer(a.reserve(100, 1)).offsets.size() == 1);
+  setLife(b, 60);
+  setLife(b, 61);
+  CHECK(a.answer(a.start("l")).peer.node == "b");
+  CHECK(a.answer(a.reserve(100, 1)).offsets.empty());
+  setLife(b, 0);
+  CHECK(a.answer(a.start("m")).peer.node.empty());
+}
+
+TEST_CASE("ssd life: of a fenced owner the same one is dormant, and its next life gets back what nothing has ended since") {
+  Ssds w;
+  Owner a = w.join(w.with("a", 5)), b = w.on("b");
+  const PutId kept = putBoth(a, "kept"), gone = putBoth(a, "gone"), unlisted = putBoth(a, "unlisted");
+  CHECK(bool(unlisted));
+  w.evict(a);
+  w.pass(seconds(11), {&b});
+  CHECK(b.answer(b.get("kept")).code == Code::miss);
+  CHECK(b.answer(b.remove("gone")).code == Code::ok);
+  Owner again = w.report(w.with("a", 6, kLife, 5));
+  CHECK(again.answer(page(again, {onSsd("kept", kept, 7), onSsd("gone", gone, 8)})).offsets == std::vector<uint64_t>{8});
+  CHECK(again.answer(again.get("kept")).ssd);
+  w.work();
+  CHECK(w.core.keys() == 1);
+  CHECK(w.core.counters().revived == 1);
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("ssd life: another one than before, or none, brings nothing back") {
+  for (const uint64_t life : {kLife + 1, uint64_t{0}}) {
+    Ssds w;
+    Owner a = w.join(w.with("a", 5));
+    const PutId id = putBoth(a, "k");
+    w.evict(a);
+    Owner again = w.report(w.with("a", 6, life, 5));
+    CHECK(again.answer(page(again, {onSsd("k", id)})).offsets == std::vector<uint64_t>{7});
+    w.work();
+    CHECK(w.core.keys() == 0);
+  }
+}
+
+TEST_CASE("ssd life: an owner that is not asked for what it has is not known to have it") {
+  Ssds w;
+  Owner a = w.join(w.with("a", 5));
+  putBoth(a, "k");
+  w.evict(a);
+  Owner again = w.join(w.with("a", 6));
+  w.work();
+  CHECK(w.core.keys() == 0);
+  CHECK(again.member->ssdReplicas() == 0);
+}
+
+TEST_CASE("ssd inventory: a value that is on the SSD and in memory is taken for both, each by itself") {
+  Ssds w;
+  Owner a = w.join(w.with("a", 5));
+  const uint64_t offset = a.put("k");
+  const PutId id = idOf(a, "k");
+  CHECK(commit(a, {"k", id, 0, 100}));
+  Owner again = w.report(w.with("a", 6, kLife, 5));
+  CHECK(again.answer(page(again, {{"k", id, offset, 100}, onSsd("k", id), onSsd("k", id, 9)})).offsets == std::vector<uint64_t>{9});
+  CHECK(again.bytes(Use::routed) == 128);
+  w.evict(again);
+  CHECK(again.answer(again.get("k")).ssd);
+}
+
+TEST_CASE("new term: what is on an SSD alone is taken, the highest put_id of a key, and an older one goes") {
+  Ssds w({"a", "b", "c"});
+  const PutId older(Term(2), 7), later(Term(2), 8);
+  Owner a = w.report(w.with("a", 5, kLife, 1000)), b = w.report(w.with("b", 6, kLife, 1000)), c = w.report(w.with("c", 7, kLife, 1000));
+  CHECK(a.answer(page(a, {onSsd("k", older)})).offsets.empty());
+  CHECK(b.answer(page(b, {onSsd("k", later), onSsd("l", later, 8, 64)})).offsets.empty());
+  CHECK(c.answer(page(c, {onSsd("k", older, 3), onSsd("l", later, 4, 65)})).offsets == std::vector<uint64_t>{3, 4});
+  CHECK(a.invalidateDone().size() == 1);
+  CHECK(a.member->ssdReplicas() == 0);
+  CHECK(b.answer(b.get("k")).ssd);
+  CHECK((b.answer(b.get("k")).putId == later));
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("new term: an SSD's values are refused from an owner that has named none") {
+  Ssds w({"a"});
+  Owner a = w.report(w.with("a", 5, 0, 1000));
+  CHECK(a.answer(page(a, {onSsd("k", PutId(Term(2), 7))})).offsets == std::vector<uint64_t>{7});
+  CHECK(w.core.counters().inventoryRefused == 1);
+}
+
+TEST_CASE("ssd: a fenced owner's SSD is waited for until no next term would take its values") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  putBoth(a, "k");
+  w.evict(a);
+  w.pass(seconds(11), {&b});
+  w.diskWorks = false;
+  const OperationId overwrite = b.done(b.start("k"));
+  CHECK_FALSE(b.answered(overwrite));
+  w.persisted();
+  CHECK(b.answer(overwrite).published);
+  CHECK(w.ssdsAddUp());
+}
+
+TEST_CASE("ssd: an owner that leaves takes along what is on its SSD, a slice at a time") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  for (int i = 0; i < 1500; ++i) putBoth(a, "k" + std::to_string(i), 64);
+  w.evict(a);
+  w.core.leave(*a.member, MasterCore::Content::gone, w.now);
+  w.persisted();
+  CHECK(b.answer(b.get("k7")).code == Code::miss);
+  w.core.work();
+  CHECK(w.core.keys() == 500);
+  w.work();
+  CHECK(w.core.keys() == 0);
+}
+
+TEST_CASE("ssd: a drain leaves what is on the SSD alone, and moves nothing that another SSD has") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  putBoth(a, "only");
+  w.evict(a);
+  const PutId id = putBoth(a, "both");
+  getDone(b, b.get("both"));
+  CHECK(commit(b, {"both", id, 0, 100}));
+  w.evict(b);
+  CHECK(w.core.drain("a", w.now).ok());
+  CHECK(b.orders(CommandKind::replicate).empty());
+  CHECK(a.member->leaving);
+}
+
+TEST_CASE("ssd: a value that is on an SSD as well is the first of the next victims") {
+  Ssds w;
+  Owner a = w.on("a");
+  constexpr uint64_t kPages = kSegment / kPageBytes;
+  for (uint64_t i = 0; i < kPages - 6; ++i) a.put(std::to_string(i), kPageBytes);
+  const PutId id = idOf(a, "3"), other = idOf(a, "2");
+  CHECK(commit(a, {"3", id, 0, kPageBytes}));
+  CHECK(commit(a, {"2", other, 0, kPageBytes}));
+  evicted(a, "2", other);  // it is the only copy again
+  a.put("one more", kPageBytes);
+  const rpc::MasterMessage order = orderOf(a, CommandKind::reclaim);
+  REQUIRE(order.items.size() == 1);
+  CHECK(order.items[0].key == "3");
+}
+
+TEST_CASE("ssd: copies are counted and made of what is in memory") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b");
+  const PutId id = putBoth(a, "k");
+  getDone(b, b.get("k"));
+  CHECK(commit(b, {"k", id, 0, 100}));
+  w.evict(b);
+  rpc::Request request;
+  request.kind = RequestKind::spread;
+  request.key = "k";
+  request.count = 2;
+  request.items.push_back({"k", id});
+  a.ask(request);
+  CHECK(b.orders(CommandKind::replicate).size() == 1);
+}
+
+TEST_CASE("ssd: an exists check sees a value that is on an SSD alone") {
+  Ssds w;
+  Owner a = w.on("a");
+  putBoth(a, "k");
+  w.evict(a);
+  CHECK(a.answer(a.start("k", 100, shm::kRejectIfExists)).code == Code::exists);
+}
+
+}  // namespace
+}  // namespace fluxon::master

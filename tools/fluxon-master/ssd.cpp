@@ -1,0 +1,179 @@
+// MasterCore: what is on the owners' SSDs. An owner speaks for its SSD; the master hears of it from nobody else.
+//
+// A replica on an SSD (of one version, in one life of the SSD):
+//
+//   none ──ssdCommit, inventory──► readable ──ssdEvicted, a load that found it missing or damaged, an invalidation──► none
+//                                     └──another life──► not readable ──(swept in slices)──► none
+//
+// Only what the owner has said itself takes it away, or an invalidation that the owner has answered; the word of an owner that fetched
+// from there does not. Else the owner would still list it in a next term, though a later put had been acknowledged without its knowing.
+//
+// A value that lies on no other medium is brought back into memory by a get. On the SSD of who asks: it is given a place, loads, and says
+// getDone. Of an owner of its host: it is sent there. Of another host: the source brings it to a place of its own first, where it is
+// fetched from. The get is answered when the source says that it is coming; the source is told when the transfer has ended. That place:
+//
+//   stage ──staged(ok)──► exported ──the transfer ends──► unstage ──unstaged──► free
+//     ├──staged(error)──────────────────────────────────────────────────────────►
+//     └──who asked ends──► unwanted ──staged(ok)──► unstage ──unstaged──► free
+//   An `unstage` is never under way beside the `stage` that it is about: orders may overtake each other, and a `stage` that came after
+//   `unstaged` would be written into a place that is somebody else's.
+#include "base/mark.h"
+#include "master_core.h"
+
+namespace fluxon::master {
+namespace {
+
+constexpr unsigned kStagings = 3;  // sources that one get tries
+
+// What an owner says of a value that its SSD does not have (any more).
+bool isGone(Code code) { return code == Code::miss || code == Code::corrupt || code == Code::system; }
+
+}  // namespace
+
+// What was there is readable no longer, and leaves the routes in slices: no next term is told of it.
+void MasterCore::ssdLife(Member& member, const rpc::Request& request) {
+  const Incarnation life(request.count);
+  if (member.state == MemberState::joined) ssds_ = ssds_ - bool(member.ssdLife) + bool(life);
+  if (life != member.ssdLife && !member.onSsd.empty()) {
+    FLUXON_MARK("master: what was on an SSD is gone");
+    forgets_.push_back(member.shared_from_this());
+  }
+  member.ssdLife = life;
+  replyCode(member, request.id, Code::ok);
+}
+
+void MasterCore::ssdCommit(Member& member, const rpc::Request& request) {
+  rpc::Reply answer;
+  answer.id = request.id;
+  for (size_t i = 0; i < request.items.size(); ++i) {
+    const rpc::Version& item = request.items[i];
+    KeyEntry* const entry = table_.find(item.key);
+    // Nor what has a key lease: an SSD does not know of it, and a next term would take it for good.
+    const bool current = entry && !entry->change && entry->putId == item.putId && entry->bytes == item.bytes && !entry->lease;
+    if (!current || !member.ssdLife || !replicaOf(*entry, member, Medium::memory)) {
+      FLUXON_MARK("master: a commit to an SSD comes too late");
+      ++counters_.ssdCommitsIgnored;
+      answer.offsets.push_back(i);
+      continue;
+    }
+    ++counters_.ssdCommits;
+    const Replica* const known = replicaOf(*entry, member, Medium::ssd);
+    if (known && known->ssd == member.ssdLife) continue;
+    dropReplica(*entry, member, Medium::ssd);
+    addReplica(*entry, {&member, 0, member.ssdLife});
+  }
+  reply(member, std::move(answer));
+}
+
+void MasterCore::ssdEvicted(Member& member, const rpc::Request& request) {
+  for (const rpc::Version& item : request.items) {
+    KeyEntry* const entry = table_.find(item.key);
+    if (entry && loseSsd(*entry, member, item.putId, member.ssdLife)) ++counters_.ssdEvictions;
+  }
+  replyCode(member, request.id, Code::ok);
+}
+
+// The owner's word about what is on its SSD. The entry may be gone after it.
+bool MasterCore::loseSsd(KeyEntry& entry, Member& member, PutId putId, Incarnation life) {
+  const Replica* const replica = replicaOf(entry, member, Medium::ssd);
+  if (entry.putId != putId || !replica || replica->ssd != life) {
+    FLUXON_MARK("master: what has gone from an SSD is known no more");
+    return false;
+  }
+  dropReplica(entry, member, Medium::ssd);
+  settleRoute(entry);
+  return true;
+}
+
+// A load from the member's own SSD has failed.
+void MasterCore::loadFailed(Member& member, const Transfer& transfer, Code code) {
+  if (!isGone(code)) {
+    FLUXON_MARK("master: a load from an SSD fails, the value is still there");
+    return;
+  }
+  ++counters_.ssdLoadsFailed;
+  loseSsd(*transfer.key, member, transfer.putId, transfer.ssd);
+}
+
+void MasterCore::stage(Member& member, TransferId id, const rpc::Request& request, unsigned stagings) {
+  Transfer& transfer = member.transfers.at(id);
+  rpc::MasterMessage message;
+  message.kind = rpc::CommandKind::stage;
+  message.command = transfer.stage = OperationId(++orders_);
+  message.items.push_back({std::string(transfer.key->key), transfer.putId, transfer.staging, transfer.bytes, {}});
+  message.exportId = exportOf(transfer.stage);
+  message.timeLeftMs = request.timeLeftMs;
+  transfer.source->staging.emplace(transfer.stage, StagedGet{&member, id, request, stagings});
+  give(*transfer.source, std::move(message));
+}
+
+void MasterCore::staged(Member& member, const rpc::Request& request, Time now) {
+  replyCode(member, request.id, Code::ok);
+  const auto found = member.orders.find(request.command);
+  if (found == member.orders.end() || found->second.kind != rpc::CommandKind::stage) return;
+  const rpc::Version item = std::move(found->second.items.front());
+  member.orders.erase(found);
+  const auto waiting = member.staging.find(request.command);
+  if (waiting == member.staging.end()) {
+    FLUXON_MARK("master: what is staged is not wanted any more");
+    if (request.code == Code::ok) return unstage(member, request.command, item);
+    member.space.free(item.offset);
+    return serveWaiting(member, now);
+  }
+  StagedGet get = std::move(waiting->second);
+  member.staging.erase(waiting);
+  if (request.code == Code::ok) {
+    const Transfer& transfer = get.member->transfers.at(get.transfer);
+    rpc::Reply answer;
+    answer.id = get.request.id;
+    answer.putId = transfer.putId;
+    answer.bytes = transfer.bytes;
+    answer.peer = peerOf(member);
+    answer.fetch = true;
+    answer.offset = transfer.offset;
+    answer.exportId = exportOf(request.command);
+    answer.sourceOffset = transfer.staging;
+    return reply(*get.member, std::move(answer));
+  }
+  const Transfer& transfer = get.member->transfers.at(get.transfer);
+  loadFailed(member, transfer, request.code);
+  member.space.free(item.offset);
+  dropStaged(get);
+  if (++get.stagings == kStagings) {
+    FLUXON_MARK("master: a get gives up after its last source on an SSD");
+    replyCode(*get.member, get.request.id, Code::unavailable, "no node could bring the value from its SSD, at last " + member.node());
+  } else {
+    get.request.after = member.node();
+    find(*get.member, get.request, Turn::first, get.stagings, now);
+  }
+  serveWaiting(member, now);
+  serveWaiting(*get.member, now);
+}
+
+// The get goes on without it. Nobody has heard of its target, and there is nothing to unstage.
+void MasterCore::dropStaged(const StagedGet& get) {
+  Transfer& transfer = get.member->transfers.at(get.transfer);
+  get.member->space.free(transfer.offset);
+  transfer.stage = OperationId();
+  dropTransfer(*get.member, get.transfer);
+}
+
+void MasterCore::unstage(Member& source, OperationId stage, rpc::Version item) {
+  rpc::MasterMessage message;
+  message.kind = rpc::CommandKind::unstage;
+  message.command = OperationId(++orders_);
+  message.items.push_back(std::move(item));
+  message.exportId = exportOf(stage);
+  give(source, std::move(message));
+}
+
+void MasterCore::unstaged(Member& member, const rpc::Request& request, Time now) {
+  replyCode(member, request.id, Code::ok);
+  const auto found = member.orders.find(request.command);
+  if (found == member.orders.end() || found->second.kind != rpc::CommandKind::unstage) return;
+  member.space.free(found->second.items.front().offset);
+  member.orders.erase(found);
+  serveWaiting(member, now);
+}
+
+}  // namespace fluxon::master
