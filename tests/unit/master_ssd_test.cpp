@@ -228,6 +228,22 @@ TEST_CASE("ssd: an overwrite waits for the owner that has the older value on its
   CHECK(w.ssdsAddUp());
 }
 
+TEST_CASE("ssd: an owner that has answered an invalidation has nothing on its SSD, while others are waited for") {
+  Ssds w;
+  Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
+  const PutId id = putBoth(a, "k");
+  getDone(b, b.get("k"));
+  CHECK(commit(b, {"k", id, 0, 100}));
+  const OperationId overwrite = c.done(c.start("k"));
+  a.invalidateDone();
+  CHECK(a.member->ssdReplicas() == 0);
+  CHECK(a.bytes(Use::unrouted) == 128);
+  CHECK(b.member->ssdReplicas() == 1);
+  CHECK_FALSE(c.answered(overwrite));
+  b.invalidateDone();
+  CHECK(c.answer(overwrite).published);
+}
+
 TEST_CASE("ssd: an overwrite waits for its own owner when that has the older value on its SSD") {
   Ssds w;
   Owner a = w.on("a");
