@@ -387,4 +387,11 @@ Result<Stat> Client::stat(std::string_view key, Time deadline) {
   return Stat{reply.value().putId, reply.value().valueBytes, reply.value().lease, reply.value().payload};
 }
 
+Result<Scrubbed> Client::scrub(Time deadline) {
+  const Result<Reply> reply = command({.kind = shm::CommandKind::scrub, .deadline = deadline}, Effect::none);
+  if (!reply) return reply.error();
+  if (reply.value().code != Code::ok) return asError(reply.value());
+  return Scrubbed{reply.value().valueBytes, reply.value().offset};
+}
+
 }  // namespace fluxon::client

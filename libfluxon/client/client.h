@@ -58,6 +58,10 @@ struct Stat {
   std::string nodes;
 };
 
+struct Scrubbed {
+  uint64_t checked = 0, damaged = 0;  // entries
+};
+
 class Client {
  public:
   static Result<std::unique_ptr<Client>> connect(const std::string& root, const std::string& cluster, const std::string& node,
@@ -86,6 +90,8 @@ class Client {
   enum class Effect { none, change };
   Result<Reply> command(const Call& call, Effect effect);
   Result<Stat> stat(std::string_view key, Time deadline);
+  // Lets the node's ssdd read and check all that it has; blocks until that is done. notEnabled: the node has no SSD tier.
+  Result<Scrubbed> scrub(Time deadline);
 
  private:
   struct Placed {

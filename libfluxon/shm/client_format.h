@@ -95,6 +95,7 @@ enum class CommandKind : uint32_t {
   leaseGrant = 11,  // ttl in valueBytes (ms) -> lease
   leaseKeepAlive = 12,
   leaseRevoke = 13,
+  scrub = 14,       // checks every entry of the node's SSD -> valueBytes: entries checked, offset: damaged ones
 };
 
 constexpr uint32_t kRejectIfExists = 1;    // putStart, putInline

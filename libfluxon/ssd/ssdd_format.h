@@ -72,7 +72,8 @@ struct SsddStatus {
   shm::Word loads, loadsMissed, loadsFailed, loadsDirect;
   shm::Word evicted, invalidated, damaged;
   shm::Word paused;             // 1: no space on the disk, or no shard left: nothing is persisted
-  shm::Word reserved[14];
+  shm::Word scrubChecked, scrubTotal, scrubDamaged;  // entries, of the scrub under way or the last one; total 0: there was none
+  shm::Word reserved[11];
   ShownDevice device[kShownDevices];
   ShownShard shard[kShownShards];
 };
