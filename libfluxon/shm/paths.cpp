@@ -77,7 +77,7 @@ void unlinkNodeFiles(const Paths& paths, const std::string& node) {
   if (!dir) return;
   while (const dirent* entry = ::readdir(dir)) {
     const std::string name = entry->d_name;
-    if (name == "segment" || name == "directory" || name == "keys" || name == "socket" || name.starts_with("client-"))
+    if (name == "segment" || name == "directory" || name == "keys" || name == "socket" || name == "ssdd" || name.starts_with("client-"))
       ::unlinkat(::dirfd(dir), entry->d_name, 0);
   }
   ::closedir(dir);
@@ -126,7 +126,7 @@ Result<LockFile> LockFile::acquire(const std::string& path, const std::string& w
 }
 
 bool LockFile::held(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
   const bool busy = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(fd);

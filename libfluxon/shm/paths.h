@@ -1,4 +1,4 @@
-// Where the files of a cluster lie:  <root>/<cluster>/<node>/{lock,segment,directory,keys,client-<id>,socket}
+// Where the files of a cluster lie:  <root>/<cluster>/<node>/{lock,segment,directory,keys,client-<id>,ssdd,socket}
 //                                    <root>/<cluster>/.master/{lock,socket}
 // <root> is $FLUXON_SHM_ROOT or /dev/shm/fluxon-<uid>. Folders are 0700 (0750 with a group), never reached through a symbolic
 // link and always owned by this user or root: somebody else's are refused.

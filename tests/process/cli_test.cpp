@@ -1,15 +1,21 @@
 // fluxonctl against real daemons: what it prints, what it exits with, and what it can still tell when they are dead.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <regex>
 #include <set>
@@ -17,6 +23,7 @@
 #include <thread>
 
 #include "cluster.h"
+#include "ssd/ssdd_format.h"
 
 using namespace fluxon::test;
 namespace fs = std::filesystem;
@@ -425,6 +432,101 @@ TEST_CASE("with every daemon killed, pins, rings and stat --local still tell who
     CHECK(oneLine(ended.err));
     CHECK(has(ended.err, "no owner"));
   }
+}
+
+namespace {
+
+// The file that an ssdd with one device of two shards would show.
+void writeSsdd(const std::string& path, const std::string& root, const std::function<void(fluxon::ssd::SsddFile&)>& change = {}) {
+  namespace ssd = fluxon::ssd;
+  const auto file = std::make_unique<ssd::SsddFile>();
+  file->header.file = {{}, fluxon::shm::kFormatVersion, sizeof file->header, sizeof *file, 7, {}};
+  std::memcpy(file->header.file.magic, ssd::kSsddMagic, 8);
+  file->header.life = 0xabc;
+  file->header.pid = 4711;
+  ssd::SsddStatus& status = file->status;
+  status.devices = 1, status.shards = 2, status.engine = 2;
+  status.capacityBytes = 2 << 20, status.usedBytes = 3000, status.entries = 2;
+  std::snprintf(status.device[0].path, sizeof status.device[0].path, "%s", root.c_str());
+  status.device[0].capacityBytes = 2 << 20, status.device[0].writes = 2;
+  status.shard[0].usedBytes = 1000, status.shard[1].usedBytes = 2000;
+  if (change) change(*file);
+  write(path, std::string(reinterpret_cast<const char*>(file.get()), sizeof *file));
+}
+
+}  // namespace
+
+TEST_CASE("ssd and scrub of a node without an SSD tier: 69, not enabled") {
+  Cluster cluster;
+  for (const std::string verb : {"ssd", "--json ssd", "--node n0 ssd", "scrub", "--node n0 scrub"}) {
+    CAPTURE(verb);
+    const Ended ended = ctl(cluster, verb);
+    CHECK(ended.status == 69);
+    CHECK(ended.out.empty());
+    CHECK(ended.err == "fluxonctl: not enabled: no ssdd of n0 (large_file_paths and large_limit_size in [owner])\n");
+  }
+  CHECK(has(ctl(cluster, "--node n7 ssd").err, "no files of node n7"));
+}
+
+TEST_CASE("ssd shows the file of an ssdd with every daemon dead; who holds a shard file lives") {
+  Cluster cluster;
+  cluster.kill("master");
+  cluster.kill("n0");
+  const std::string file = cluster.root() + "/t/n0/ssdd", root = cluster.folder() + "/it's a root";
+  fs::create_directories(root);
+  write(root + "/shard-000", "");
+  writeSsdd(file, root);
+  const Ended ended = ctl(cluster, "ssd"), json = ctl(cluster, "--json ssd");
+  CHECK(ended.status == 0);
+  CHECK(ended.err.empty());
+  for (const std::string part : {"node    n0\n", "ssdd    has ended, pid 4711, life 0000000000000abc, attached ", "engine  threads\n",
+                                 "holds   2.9 KiB of 2 MiB, 2 entries\n", "serving"}) {
+    CHECK_MESSAGE(has(ended.out, part), ended.out);
+  }
+  CHECK(jsonValues(cluster, json.out,
+                   "o['node'], o['life'], o['pid'], o['alive'], o['engine'], o['used_bytes'], o['entries'], o['paused'], o['loads'], "
+                   "[(d['path'].split('/')[-1], d['used_bytes'], d['writes']) for d in o['devices']], "
+                   "[(s['shard'], s['device'], s['state'], s['used_bytes']) for s in o['shards']]") ==
+        "('n0', '0000000000000abc', 4711, False, 'threads', 3000, 2, False, 0, [(\"it's a root\", 3000, 2)], "
+        "[(0, 0, 'serving', 1000), (1, 0, 'serving', 2000)])\n");
+  const int shard = ::open((root + "/shard-000").c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(::flock(shard, LOCK_EX) == 0);
+  CHECK(has(ctl(cluster, "ssd").out, "ssdd    runs, pid 4711"));
+  ::close(shard);
+  writeSsdd(file, "/no/such/root");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json ssd").out, "o['alive']") == "None\n");
+  // The owner that is asked for a scrub is dead.
+  CHECK(ctl(cluster, "scrub").status == 69);
+  CHECK(has(ctl(cluster, "scrub").err, "node n0: no owner"));
+  CHECK(ctl(cluster, "clean").status == 0);
+  CHECK_FALSE(fs::exists(cluster.root() + "/t/n0"));
+}
+
+TEST_CASE("ssd of a file with counts beyond it, or that is none: what there is, or damage") {
+  Cluster cluster;
+  const std::string file = cluster.root() + "/t/n0/ssdd";
+  writeSsdd(file, "/r", [](fluxon::ssd::SsddFile& f) {
+    f.status.devices = f.status.shards = ~uint64_t{0};
+    for (auto& device : f.status.device) std::memset(device.path, '\xff', sizeof device.path);
+    for (auto& each : f.status.shard) each.device = 99;
+  });
+  CHECK(jsonValues(cluster, ctl(cluster, "--json ssd").out,
+                   "len(o['devices']), len(o['shards']), o['shards'][0]['device'], o['devices'][0]['used_bytes'], "
+                   "o['shards_hidden'] > 0") ==
+        "(16, 128, None, None, True)\n");
+  CHECK(has(ctl(cluster, "ssd").out, " more shards are not shown\n"));
+  writeSsdd(file, "/r", [](fluxon::ssd::SsddFile& f) { f.header.file.magic[3] = 'x'; });
+  for (const std::string verb : {"ssd", "--json ssd", "scrub"}) {
+    const Ended ended = ctl(cluster, verb);
+    CHECK(ended.status == 65);
+    CHECK_MESSAGE(has(ended.err, "ssdd of node n0: wrong magic"), ended.err);
+    CHECK(oneLine(ended.err));
+  }
+  write(file, "");
+  CHECK(ctl(cluster, "ssd").status == 65);
+  fs::remove(file);
+  REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+  CHECK(has(ctl(cluster, "ssd").err, "is not a regular file"));
 }
 
 TEST_CASE("a stopped master: every verb that needs it ends by its time-out with 75") {

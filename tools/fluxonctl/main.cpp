@@ -59,6 +59,8 @@ int dispatch(const Options& options) {
     case Verb::pins:
     case Verb::rings:
     case Verb::clean:
+    case Verb::ssd:
+    case Verb::scrub:
     case Verb::statLocal: return shmVerb(options);
     case Verb::configCheck: return configCheck(options);
     case Verb::configShow: return configShow(options);

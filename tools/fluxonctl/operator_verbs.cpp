@@ -18,15 +18,6 @@ namespace {
 
 constexpr uint32_t kPage = 1000;  // routes at a time: the largest page of the master
 
-// "1 d 2 h", "3 min 4 s", "5.2 s".
-std::string formatDuration(uint64_t ms) {
-  const uint64_t s = ms / 1000;
-  if (s >= 86400) return std::to_string(s / 86400) + " d " + std::to_string(s / 3600 % 24) + " h";
-  if (s >= 3600) return std::to_string(s / 3600) + " h " + std::to_string(s / 60 % 60) + " min";
-  if (s >= 60) return std::to_string(s / 60) + " min " + std::to_string(s % 60) + " s";
-  return std::to_string(s) + "." + std::to_string(ms / 100 % 10) + " s";
-}
-
 std::string metricsUrl(const std::string& http) { return http.empty() ? "" : "http://" + http + "/metrics"; }
 Cell urlCell(const std::string& http) {
   Cell cell = text("metrics", metricsUrl(http));

@@ -137,6 +137,8 @@ class Verbs {
         ->add_option("NODE", options_.nodes, "these nodes (default: all that have ended)");
     verb(app_, "pins", "who holds which value (from /dev/shm alone)", Verb::pins);
     verb(app_, "rings", "command rings and counters of the clients (from /dev/shm alone)", Verb::rings);
+    verb(app_, "ssd", "the SSD tier: devices, shards, counters (from /dev/shm alone)", Verb::ssd);
+    verb(app_, "scrub", "read and check all that is on the SSD", Verb::scrub);
   }
 
   void addSupervisorVerbs() {
@@ -222,12 +224,13 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
       ->envname("FLUXON_CONFIG");
   app.add_option("--cluster", options.cluster, "name of the cluster (default: the configuration's)");
   app.add_option("--node", options.node,
-                 "name of the node (default: the first that runs on this host; pins, rings, stat --local, up, doctor: all)");
-  app.add_option("--timeout", raw.timeout, "seconds that a call may take (default: 10); of up: until all is ready (no limit); of down: 8");
+                 "name of the node (default: the first that runs on this host; pins, rings, ssd, scrub, stat --local, up, doctor: all)");
+  app.add_option("--timeout", raw.timeout,
+                 "seconds that a call may take (default: 10); of up: until all is ready, of scrub: all of it (no limit); of down: 8");
   app.add_flag("--json", raw.json, "print one JSON object a line");
   app.footer(
-      "Exit status: 0; 1 a miss; 64 usage; 65 damaged or refused data; 69 not running; 71 operating system; 73 the key exists;\n"
-      "75 try again; 76 protocol; 77 denied; 78 configuration.");
+      "Exit status: 0; 1 a miss, or damage that scrub has found; 64 usage; 65 damaged or refused data; 69 not running;\n"
+      "71 operating system; 73 the key exists; 75 try again; 76 protocol; 77 denied; 78 configuration.");
   const Verbs verbs(app, options, raw);
 
   std::vector<std::string> arguments;  // CLI11 takes them from the back

@@ -14,7 +14,8 @@ namespace fluxon::ctl {
 enum class Verb {
   put, get, read, remove, stat, exists, list, count, leaseGrant, leaseKeepAlive, leaseRevoke,  // through the library
   status, members, routes, metrics, drain, evict,                                       // through the master's Operator
-  pins, rings, statLocal, clean,                                                        // from files in /dev/shm alone
+  pins, rings, ssd, statLocal, clean,                                                   // from files in /dev/shm alone
+  scrub,                                                                                // through the owners of this host
   configCheck, configShow, doctor, up, down,
 };
 

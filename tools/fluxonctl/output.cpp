@@ -83,6 +83,14 @@ std::string base64(const char* data, size_t bytes) {
   return out;
 }
 
+std::string formatDuration(uint64_t ms) {
+  const uint64_t s = ms / 1000;
+  if (s >= 86400) return std::to_string(s / 86400) + " d " + std::to_string(s / 3600 % 24) + " h";
+  if (s >= 3600) return std::to_string(s / 3600) + " h " + std::to_string(s / 60 % 60) + " min";
+  if (s >= 60) return std::to_string(s / 60) + " min " + std::to_string(s % 60) + " s";
+  return std::to_string(s) + "." + std::to_string(ms / 100 % 10) + " s";
+}
+
 Cell text(const std::string& name, const std::string& value) { return {name, value.empty() ? "-" : value, jsonString(value)}; }
 Cell number(const std::string& name, uint64_t value) { return {name, decimal(value), decimal(value), Cell::Align::right}; }
 Cell size(const std::string& name, uint64_t bytes) { return {name, formatSize(bytes), decimal(bytes), Cell::Align::right}; }

@@ -23,6 +23,9 @@ void startOutput();
 std::string quoted(const std::string& text);
 std::string base64(const char* data, size_t bytes);
 
+// "1 d 2 h", "3 min 4 s", "5.2 s".
+std::string formatDuration(uint64_t ms);
+
 // One field of a row: how people and how programs read it.
 struct Cell {
   std::string name;

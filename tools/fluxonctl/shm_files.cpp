@@ -9,8 +9,10 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/clock.h"
 #include "shm/directory_view.h"
 #include "shm/segment_format.h"
+#include "ssd/roots.h"
 
 namespace fluxon::ctl {
 namespace {
@@ -155,6 +157,25 @@ Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std:
   copy.incarnation = Incarnation(header.file.incarnation);
   copy.alive = shm::LockFile::held(path);
   return std::optional<ClientCopy>(std::move(copy));
+}
+
+Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::string& node) {
+  const std::string path = paths.file(node, "ssdd");
+  const auto file = std::make_unique<ssd::SsddFile>();
+  const Result<Opened> opened = openWithHeader(path, file.get(), offsetof(ssd::SsddFile, toSsdd));
+  if (!opened) {
+    if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return std::optional<SsddCopy>();
+    return opened.error();
+  }
+  if (opened.value().bytes == sizeof *file && file->header.file.magic[0] == 0) return std::optional<SsddCopy>();
+  Result<SsddReport> report = reportOf(file->header, file->status, opened.value().bytes, bootTime());
+  if (!report) return Error{report.error().code, "ssdd of node " + node + ": " + report.error().detail};
+  SsddCopy copy{std::move(report).value(), std::nullopt};
+  for (const SsddReport::Device& device : copy.report.devices) {
+    if (!device.path.starts_with("/") || ::access(device.path.c_str(), R_OK | X_OK) != 0) continue;
+    copy.alive = copy.alive.value_or(false) || ssd::anyShardHeld(device.path);
+  }
+  return std::optional<SsddCopy>(std::move(copy));
 }
 
 }  // namespace fluxon::ctl

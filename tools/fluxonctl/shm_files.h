@@ -1,5 +1,5 @@
 // Copies of what the files of a node in /dev/shm say, made with read(), so that neither a living daemon nor a damaged or shrinking
-// file can harm the reader. Nothing is believed before it is checked. Formats: directory_format.h, client_format.h.
+// file can harm the reader. Nothing is believed before it is checked. Formats: directory_format.h, client_format.h, ssdd_format.h.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "shm/directory_format.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
+#include "ssdd_report.h"
 
 namespace fluxon::ctl {
 
@@ -86,5 +87,13 @@ struct ClientCopy {
 std::vector<ClientId> clientsOf(const shm::Paths& paths, const std::string& node);
 // nullopt: it is only being made, or gone.
 Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std::string& node, ClientId id);
+
+// What the ssdd of a node shows of itself.
+struct SsddCopy {
+  SsddReport report;
+  std::optional<bool> alive;  // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
+};
+// nullopt: no ssdd has attached to the owner, or one is just attaching.
+Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::string& node);
 
 }  // namespace fluxon::ctl

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "shm_files.h"
+#include "ssd_verbs.h"
 
 namespace fluxon::ctl {
 namespace {
@@ -188,6 +190,20 @@ int statLocal(const shm::Paths& paths, const std::vector<std::string>& nodes, co
   return fail(Code::miss, std::string(sentence(Code::miss)) + ": " + quoted(key));
 }
 
+int ssd(const shm::Paths& paths, const std::vector<std::string>& nodes, Format format) {
+  Tally tally;
+  bool shown = false;
+  for (const std::string& node : nodes) {
+    const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
+    if (!ssdd) tally.damaged(ssdd.error());
+    if (!ssdd || !ssdd.value()) continue;
+    tally.sound();
+    if (std::exchange(shown, true) && format == Format::table) emit("\n");
+    printSsdd(node, *ssdd.value(), format);
+  }
+  return shown || tally.status() != 0 ? tally.status() : fail(noSsdd(nodes));
+}
+
 // Nodes that are named, or all that have ended: their files go.
 int clean(const shm::Paths& paths, const std::vector<std::string>& nodes, const Options& options) {
   Rows rows(options.format);
@@ -233,6 +249,8 @@ int shmVerb(const Options& options) {
     case Verb::pins: return pins(paths.value(), nodes, options.format);
     case Verb::rings: return rings(paths.value(), nodes, options.format);
     case Verb::clean: return clean(paths.value(), nodes, options);
+    case Verb::ssd: return ssd(paths.value(), nodes, options.format);
+    case Verb::scrub: return scrub(paths.value(), nodes, options);
     default: return statLocal(paths.value(), nodes, options);
   }
 }

@@ -1,4 +1,4 @@
-// Verbs that read the files of a host in /dev/shm and need no daemon: pins, rings, stat --local.
+// Verbs about the nodes of this host. All but scrub read files in /dev/shm alone and need no daemon.
 #pragma once
 
 #include "options.h"
