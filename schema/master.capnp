@@ -164,7 +164,7 @@ struct Member {
   link @16 :Text;             # address of the tcp link, empty when off
   label @17 :Text;            # sub-cluster
   ssdLife @18 :UInt64;        # of what is on its SSD, 0: it has none
-  ssdReplicas @19 :UInt64;    # there
+  ssdReplicas @19 :UInt64;    # values that are readable from its SSD
 }
 
 struct Route {
@@ -174,7 +174,7 @@ struct Route {
   lease @3 :UInt64;
   nodes @4 :List(Text);       # memory replicas
   inFlight @5 :UInt32;        # puts that have begun and not ended
-  ssdNodes @6 :List(Text);    # replicas on SSDs
+  ssdNodes @6 :List(Text);    # SSD replicas
 }
 
 interface Operator {

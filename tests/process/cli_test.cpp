@@ -386,6 +386,12 @@ TEST_CASE("operator verbs in text and JSON while the daemons live") {
   CHECK(jsonValues(cluster, ctl(cluster, "--json status").out,
                    "o['cluster'], o['keys'], o['puts_in_flight'], o['pid'], sorted(x['node'] for x in o['owners'])") ==
         "('t', 2, 0, " + std::to_string(cluster.pid("master")) + ", ['n0', 'n1'])\n");
+  // Of an SSD tier that no node has people read nothing.
+  CHECK(jsonValues(cluster, ctl(cluster, "--json status").out,
+                   "[(x['ssd_bytes'], x['ssd_used_bytes'], x['ssd_replicas']) for x in o['owners']]") ==
+        "[(None, None, None), (None, None, None)]\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json members").out, "o['ssd_life'], o['ssd_replicas']") == "(None, None)\n(None, None)\n");
+  for (const char* verb : {"status", "members"}) CHECK_FALSE(has(ctl(cluster, verb).out, "SSD"));
   CHECK(jsonValues(cluster, ctl(cluster, "--json members").out, "o['node'], o['state'], o['pid']") ==
         "('n0', 'joined', " + std::to_string(cluster.pid("n0")) + ")\n('n1', 'joined', " + std::to_string(cluster.pid("n1")) + ")\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json members").out,

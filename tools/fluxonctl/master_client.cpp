@@ -132,7 +132,8 @@ Result<std::vector<MemberInfo>> MasterClient::members() {
                        rpc::toString(from.getHttp()), from.getLeaseLeftMs(), from.getSegmentBytes(), from.getFreeBytes(),
                        from.getLargestFree(), from.getRoutedBytes(), from.getLeasedBytes(), from.getReservedBytes(),
                        from.getInFlightBytes(), from.getHeldBytes(), from.getReplicas(), from.getWaitingPuts(),
-                       rpc::toString(from.getLink()), rpc::toString(from.getLabel())});
+                       rpc::toString(from.getLink()), rpc::toString(from.getLabel()), Incarnation(from.getSsdLife()),
+                       from.getSsdReplicas()});
   }
   return members;
 }
@@ -153,6 +154,7 @@ Result<std::vector<RouteInfo>> MasterClient::routes(const std::string& prefix, c
     to.lease = from.getLease();
     to.inFlight = from.getInFlight();
     for (const auto node : from.getNodes()) to.nodes.push_back(rpc::toString(node));
+    for (const auto node : from.getSsdNodes()) to.ssdNodes.push_back(rpc::toString(node));
   }
   return routes;
 }

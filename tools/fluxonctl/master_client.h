@@ -33,13 +33,15 @@ struct MemberInfo {
   uint64_t segmentBytes = 0, freeBytes = 0, largestFree = 0, routedBytes = 0, leasedBytes = 0, reservedBytes = 0, inFlightBytes = 0,
            heldBytes = 0, replicas = 0, waitingPuts = 0;
   std::string link, label;  // empty: off, none
+  Incarnation ssdLife;      // of what is on its SSD; false: it has none
+  uint64_t ssdReplicas = 0;
 };
 
 struct RouteInfo {
   std::string key;
   PutId putId;
   uint64_t bytes = 0, lease = 0, inFlight = 0;
-  std::vector<std::string> nodes;
+  std::vector<std::string> nodes, ssdNodes;  // with a replica in memory, on SSD
 };
 
 class MasterClient {

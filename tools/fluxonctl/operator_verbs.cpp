@@ -12,6 +12,7 @@
 #include "base/size.h"
 #include "master_client.h"
 #include "shm/paths.h"
+#include "shm_files.h"
 
 namespace fluxon::ctl {
 namespace {
@@ -30,22 +31,50 @@ Cell signedNumber(const std::string& name, int64_t value) {
   return {name, std::to_string(value), std::to_string(value), Cell::Align::right};
 }
 
-std::vector<Cell> ownerCells(const MemberInfo& member) {
-  return {text("node", member.node), text("state", member.state), number("pid", member.pid), size("segment_bytes", member.segmentBytes),
-          size("free_bytes", lives(member) ? member.freeBytes : 0), size("used_bytes", lives(member) ? usedBytes(member) : 0),
-          number("replicas", member.replicas), urlCell(member.http)};
+bool anySsd(const std::vector<MemberInfo>& members) {
+  return std::any_of(members.begin(), members.end(), [](const MemberInfo& member) { return bool(member.ssdLife); });
+}
+// Cells of an SSD tier, of which people hear only where there is one. `known`: false where the node has none, or this host does not
+// know.
+Cell ssdCell(Cell cell, const MemberInfo& member, bool known, bool shown) {
+  if (!known) cell.human = member.ssdLife ? "?" : "-", cell.json = "null";
+  return shown ? cell : jsonOnly(cell);
+}
+Cell ssdReplicasCell(const MemberInfo& member, bool shown) {
+  return ssdCell(number("ssd_replicas", member.ssdReplicas), member, bool(member.ssdLife), shown);
 }
 
-int status(MasterClient& master, const Options& options) {
+// The master does not know the space on an SSD: of the nodes of this host their ssdd does.
+std::optional<SsddReport> ssdOf(const shm::Paths& paths, const MemberInfo& member) {
+  if (!member.ssdLife) return std::nullopt;
+  const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, member.node);
+  if (!ssdd || !ssdd.value() || ssdd.value()->report.life != member.ssdLife) return std::nullopt;
+  return ssdd.value()->report;
+}
+
+std::vector<Cell> ownerCells(const shm::Paths& paths, const MemberInfo& member, bool ssdShown) {
+  const std::optional<SsddReport> ssd = ssdOf(paths, member);
+  return {text("node", member.node), text("state", member.state), number("pid", member.pid), size("segment_bytes", member.segmentBytes),
+          size("free_bytes", lives(member) ? member.freeBytes : 0), size("used_bytes", lives(member) ? usedBytes(member) : 0),
+          number("replicas", member.replicas),
+          ssdCell(size("ssd_bytes", ssd ? ssd->capacityBytes : 0), member, ssd.has_value(), ssdShown),
+          ssdCell(size("ssd_used_bytes", ssd ? ssd->usedBytes : 0), member, ssd.has_value(), ssdShown),
+          ssdReplicasCell(member, ssdShown), urlCell(member.http)};
+}
+
+int status(MasterClient& master, const shm::Paths& paths, const Options& options) {
   const Result<MasterStatus> asked = master.status();
   if (!asked) return fail(asked.error());
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
   const MasterStatus& s = asked.value();
+  const bool ssdShown = anySsd(members.value());
   const Cell listen = s.listen.empty() ? Cell{"listen", "off", "null"} : text("listen", s.listen);
   if (options.format == Format::json) {
     std::string owners;
-    for (const MemberInfo& member : members.value()) owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(member));
+    for (const MemberInfo& member : members.value()) {
+      owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(paths, member, ssdShown));
+    }
     Rows(Format::json).add({text("cluster", s.cluster), text("cluster_id", s.clusterId), number("term", s.term.value),
                             text("incarnation", toString(s.master)), number("pid", s.pid), number("uptime_ms", s.uptimeMs),
                             number("lease_ms", s.leaseMs), flag("recovering", s.recovering), number("keys", s.keys),
@@ -70,7 +99,7 @@ int status(MasterClient& master, const Options& options) {
   }
   emit("\n");
   Rows rows(Format::table);
-  for (const MemberInfo& member : members.value()) rows.add(ownerCells(member));
+  for (const MemberInfo& member : members.value()) rows.add(ownerCells(paths, member, ssdShown));
   return 0;
 }
 
@@ -78,12 +107,14 @@ int members(MasterClient& master, const Options& options) {
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
   Rows rows(options.format);
+  const bool ssdShown = anySsd(members.value());
   for (const MemberInfo& m : members.value()) {
     rows.add({text("node", m.node), text("state", m.state), jsonOnly(text("incarnation", toString(m.incarnation))), number("pid", m.pid),
               signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
               size("largest_free_bytes", m.largestFree), size("routed_bytes", m.routedBytes), size("leased_bytes", m.leasedBytes),
               size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("held_bytes", m.heldBytes),
-              number("replicas", m.replicas), number("waiting_puts", m.waitingPuts), jsonOnly(urlCell(m.http)),
+              number("replicas", m.replicas), ssdReplicasCell(m, ssdShown), number("waiting_puts", m.waitingPuts),
+              ssdCell(text("ssd_life", toString(m.ssdLife)), m, bool(m.ssdLife), false), jsonOnly(urlCell(m.http)),
               jsonOnly(text("link", m.link)), jsonOnly(text("label", m.label))});
   }
   return 0;
@@ -169,7 +200,7 @@ int routes(MasterClient& master, const Options& options) {
     if (!page) return fail(page.error());
     for (const RouteInfo& route : page.value()) {
       std::vector<Cell> row{version(route.putId), number("bytes", route.bytes), number("lease", route.lease),
-                            number("puts_in_flight", route.inFlight), list("nodes", route.nodes)};
+                            number("puts_in_flight", route.inFlight), list("nodes", route.nodes), list("ssd_nodes", route.ssdNodes)};
       for (Cell& cell : keyCells(route.key)) row.push_back(std::move(cell));
       rows.add(row);
     }
@@ -287,7 +318,7 @@ int operatorVerb(const Options& options) {
     case Verb::drain: return drain(*master.value(), options);
     case Verb::evict: return evict(*master.value(), options);
     case Verb::metrics: return metrics(*master.value(), paths.value(), options);
-    default: return status(*master.value(), options);
+    default: return status(*master.value(), paths.value(), options);
   }
 }
 
