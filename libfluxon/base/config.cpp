@@ -148,6 +148,27 @@ Field names(std::vector<std::string>& to) {
             return true;
           }};
 }
+Field paths(std::vector<std::string>& to) {
+  return {"a list of absolute paths", [&to](const toml::node& node) {
+            if (!node.is_array()) return false;
+            to.clear();
+            for (const toml::node& item : *node.as_array()) {
+              if (!item.is_string() || !item.as_string()->get().starts_with('/')) return false;
+              to.push_back(item.as_string()->get());
+            }
+            return true;
+          }};
+}
+Field sizes(std::vector<uint64_t>& to, const char* accepted, uint64_t least, uint64_t most) {
+  return {accepted, [&to, accepted, least, most](const toml::node& node) {
+            if (!node.is_array()) return false;
+            to.clear();
+            for (const toml::node& item : *node.as_array()) {
+              if (!size(to.emplace_back(), accepted, least, most).read(item)) return false;
+            }
+            return true;
+          }};
+}
 Field oneOf(std::string& to, const char* accepted, std::vector<std::string> values) {
   return {accepted, [&to, values = std::move(values)](const toml::node& node) {
             if (!node.is_string()) return false;
@@ -187,7 +208,14 @@ std::map<std::string, Section> schemaOf(Config& config) {
         {"http", listen(config.owner.http)},
         {"link", listen(config.owner.link)},
         {"advertise", host(config.owner.advertise)},
-        {"label", nameOrNone(config.owner.label)}}},
+        {"label", nameOrNone(config.owner.label)},
+        {"large_file_paths", paths(config.owner.largeFilePaths)},
+        {"large_limit_size", sizes(config.owner.largeLimitBytes, "a list of sizes from 512 bytes to 1024 TiB: \"4GB\", \"512.9B\", bytes",
+                                   512, 1024 * kTiB)}}},
+      {"ssdd",
+       {{"http", listen(config.ssdd.http)},
+        {"backend", oneOf(config.ssdd.backend, "\"auto\", \"io_uring\" or \"psync\"", {"auto", "io_uring", "psync"})},
+        {"uring_mode", oneOf(config.ssdd.uringMode, "\"single_buffer\" or \"iovec\"", {"single_buffer", "iovec"})}}},
       {"up", {{"nodes", names(config.up.nodes)}}},
   };
 }
@@ -222,6 +250,18 @@ Error checkTogether(const Config& config, const toml::table& document, const std
   }
   if (config.owner.link.enabled && isAnyAddress(config.owner.link) && config.owner.advertise.empty()) {
     return refuse("owner", "link", "= \"" + toString(config.owner.link) + "\" tells other owners no address and needs owner.advertise");
+  }
+  const size_t paths = config.owner.largeFilePaths.size(), limits = config.owner.largeLimitBytes.size();
+  if (limits != 0 && limits != paths) {
+    return refuse("owner", "large_limit_size", "has " + std::to_string(limits) + " sizes for " + std::to_string(paths) +
+                                                   " owner.large_file_paths (accepted: as many, or none)");
+  }
+  if (config.ssdd.backend == "psync" && limits > 1) {
+    return refuse("ssdd", "backend", "= \"psync\" serves one of owner.large_file_paths, not " + std::to_string(limits) +
+                                         " (accepted: \"auto\", \"io_uring\")");
+  }
+  if (config.ssdd.backend == "psync" && config.ssdd.uringMode == "iovec") {
+    return refuse("ssdd", "uring_mode", "= \"iovec\" is not for ssdd.backend = \"psync\" (accepted: \"single_buffer\")");
   }
   return {};
 }
@@ -316,7 +356,7 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
     const auto section = schema.find(std::string(sectionName.str()));
     if (section == schema.end() || !sectionNode.is_table()) {
       return refuse(position(file, sectionNode.source()) + ": unknown section '" + std::string(sectionName.str()) +
-                    "' (accepted: [common], [master], [owner], [up])");
+                    "' (accepted: [common], [master], [owner], [ssdd], [up])");
     }
     for (const auto& [key, value] : *sectionNode.as_table()) {
       const auto field = section->second.find(std::string(key.str()));
@@ -350,8 +390,10 @@ Result<Config> Config::load(const std::string& path) {
 }
 
 std::string Config::show() const {
-  toml::array nodes;
+  toml::array nodes, largePaths, largeLimits;
   for (const std::string& node : up.nodes) nodes.push_back(node);
+  for (const std::string& path : owner.largeFilePaths) largePaths.push_back(path);
+  for (const uint64_t bytes : owner.largeLimitBytes) largeLimits.push_back(static_cast<int64_t>(bytes));
   std::ostringstream out;
   const auto line = [&](const char* key, const auto& value) { out << key << " = " << value << "\n"; };
   const auto quoted = [&](const char* key, const std::string& value) { line(key, jsonString(value)); };  // escapes as TOML's
@@ -382,6 +424,12 @@ std::string Config::show() const {
   quoted("link", toString(owner.link));
   quoted("advertise", owner.advertise);
   quoted("label", owner.label);
+  line("large_file_paths", largePaths);
+  line("large_limit_size", largeLimits);
+  out << "\n[ssdd]\n";
+  quoted("http", toString(ssdd.http));
+  quoted("backend", ssdd.backend);
+  quoted("uring_mode", ssdd.uringMode);
   out << "\n[up]\n";
   line("nodes", nodes);
   return out.str();

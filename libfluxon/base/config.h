@@ -48,7 +48,14 @@ struct Config {
     Endpoint link{false, "", 0};       // where other owners fetch values
     std::string advertise;             // what others are told instead of where `link` is bound: a host, or host and port
     std::string label;                 // sub-cluster, empty: none
+    std::vector<std::string> largeFilePaths;  // folders of the SSD tier
+    std::vector<uint64_t> largeLimitBytes;    // as many; empty: no SSD tier
   } owner;
+  struct Ssdd {
+    Endpoint http;
+    std::string backend = "auto";             // io_uring, psync
+    std::string uringMode = "single_buffer";  // iovec
+  } ssdd;
   struct Up {
     std::vector<std::string> nodes;    // owners that `fluxonctl up` runs
   } up;

@@ -48,7 +48,8 @@ std::vector<std::string> seeds() {
   texts.push_back(
       "[master]\nlisten = \"0.0.0.0:1\"\nlease_ms = 200\nput_wait_ms = 0x10\nmin_key_lease_ms = 1_000\n[common]\nsecret_file = \"s\"\n"
       "[owner]\nnode = \"n\"\nsegment_size = \"1GiB\"\nmax_keys = 16\npopulate = false\nlink = \"*:0\"\nadvertise = \"[fe80::1%eth0]:9\"\n"
-      "label = \"rack.1\"\n[up]\nnodes = [\"a\", \"b\"]\n");
+      "label = \"rack.1\"\nlarge_file_paths = [\"/d0\", \"/d1\"]\nlarge_limit_size = [\"1.5GB\", 512]\n"
+      "[ssdd]\nhttp = \"off\"\nbackend = \"io_uring\"\nuring_mode = \"iovec\"\n[up]\nnodes = [\"a\", \"b\"]\n");
   // At the bounds.
   texts.push_back("[master]\nlease_ms = 3600000\n");
   texts.push_back("[owner]\nmax_keys = 268435456\n");

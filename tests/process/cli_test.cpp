@@ -617,7 +617,7 @@ TEST_CASE("what config show prints is a configuration that shows the same, whate
         "[common]\ncluster = \"c\"\nshm_root = \"/dev/shm/a b\"\nlog_level = \"warn\"\n[master]\nstate_dir = '/tmp/q\"uo\\te\u00e9'\nhttp "
         "= \"off\"\nlease_ms = 777\n"
         "put_wait_ms = 0\nmin_key_lease_ms = 5\n[owner]\nnode = \"x\"\nsegment_size = \"1.5GB\"\nmax_keys = 77\nmax_clients = 7\npopulate "
-        "= false\nhttp = \"[::1]:80\"\n"
+        "= false\nhttp = \"[::1]:80\"\nlarge_file_paths = [\"/it's\", \"/a\\\"b\"]\nlarge_limit_size = [\"1.5kB\", 512]\n"
         "[up]\nnodes = [\"x\", \"y-1\"]\n");
   const Ended shown = execute(kCtl + " --config " + first + " config show");
   REQUIRE_MESSAGE(shown.status == 0, shown.err);
@@ -632,10 +632,11 @@ TEST_CASE("what config show prints is a configuration that shows the same, whate
   const std::string values =
       jsonValues(cluster, execute(kCtl + " --json --config " + first + " config show").out, "o['section'], o['key'], o['value']");
   for (const char* line : {"('master', 'state_dir', '/tmp/q\"uo\\\\te\u00e9')", "('owner', 'populate', False)",
-                           "('owner', 'segment_size', 1610612736)", "('up', 'nodes', ['x', 'y-1'])"}) {
+                           "('owner', 'segment_size', 1610612736)", "('up', 'nodes', ['x', 'y-1'])",
+                           "('owner', 'large_file_paths', [\"/it's\", '/a\"b'])", "('owner', 'large_limit_size', [1536, 512])"}) {
     CHECK_MESSAGE(has(values, line + "\n"s), values);
   }
-  CHECK(std::count(values.begin(), values.end(), '\n') == 25);
+  CHECK(std::count(values.begin(), values.end(), '\n') == 30);
   // The defaults alone, too.
   write(second, execute("cd /; FLUXON_CONFIG= " + kCtl + " config show").out);
   CHECK(execute(kCtl + " --config " + second + " config show").out == read(second));

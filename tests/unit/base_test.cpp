@@ -193,7 +193,9 @@ TEST_CASE("config: every key is read") {
       "secret_file='/k'\nmaster='m:7000'\ntls_ca='/ca'\ntls_certificate='/cert'\ntls_key='/key'\n"
       "[master]\nstate_dir='/s'\nhttp='127.0.0.1:80'\nlease_ms=200\nput_wait_ms=0\nmin_key_lease_ms=1\nlisten='0.0.0.0:7000'\n"
       "[owner]\nnode='n'\nsegment_size='1.5GB'\nmax_keys=16\nmax_clients=1\npopulate=false\nhttp='off'\n"
-      "link='10.0.0.1:0'\nadvertise='a.example'\nlabel='l'\n[up]\nnodes=['a','b']\n");
+      "link='10.0.0.1:0'\nadvertise='a.example'\nlabel='l'\n"
+      "large_file_paths=['/d0','/d1']\nlarge_limit_size=['1.5GB', 512]\n"
+      "[ssdd]\nhttp='127.0.0.1:81'\nbackend='io_uring'\nuring_mode='iovec'\n[up]\nnodes=['a','b']\n");
   CHECK(c.common.cluster == "x");
   CHECK(c.common.shmRoot == "/r");
   CHECK(c.common.shmGroup == "g");
@@ -218,6 +220,11 @@ TEST_CASE("config: every key is read") {
   CHECK(toString(c.owner.link) == "10.0.0.1:0");
   CHECK(c.owner.advertise == "a.example");
   CHECK(c.owner.label == "l");
+  CHECK(c.owner.largeFilePaths == std::vector<std::string>{"/d0", "/d1"});
+  CHECK(c.owner.largeLimitBytes == std::vector<uint64_t>{3 * kGiB / 2, 512});
+  CHECK(c.ssdd.http.port == 81);
+  CHECK(c.ssdd.backend == "io_uring");
+  CHECK(c.ssdd.uringMode == "iovec");
   CHECK(c.up.nodes == std::vector<std::string>{"a", "b"});
 }
 
@@ -228,6 +235,26 @@ TEST_CASE("config: what is shown can be read again") {
                             "[owner]\nlink='0.0.0.0:1'\nadvertise='10.0.0.1:2'\n");
   CHECK(config(far.show()).show() == far.show());
   CHECK(contains(far.show(), "master = \"[fd00::1]:7000\"\n"));
+}
+
+TEST_CASE("config: each path of the SSD tier has its limit, and the line says so") {
+  CHECK(config("").owner.largeLimitBytes.empty());
+  CHECK(config("[owner]\nlarge_file_paths=['/a','/b']\n").owner.largeLimitBytes.empty());
+  CHECK(config("[owner]\nlarge_file_paths=['/a']\nlarge_limit_size=['512.9B']\n").owner.largeLimitBytes.at(0) == 512);
+  CHECK(contains(wrong("[owner]\nlarge_file_paths=['/a','/b']\nlarge_limit_size=['4GB']\n"),
+                 "f.toml:3: owner.large_limit_size has 1 sizes for 2 owner.large_file_paths"));
+  CHECK(contains(wrong("[owner]\n\n\nlarge_limit_size=['4GB']\n"), "f.toml:4: owner.large_limit_size has 1 sizes for 0"));
+  const Config two = config("[owner]\nlarge_file_paths=['/a \"x','/b']\nlarge_limit_size=['4GB', 513]\n[ssdd]\nhttp='off'\n");
+  CHECK(config(two.show()).show() == two.show());
+  CHECK(config(two.show()).owner.largeFilePaths == two.owner.largeFilePaths);
+}
+
+TEST_CASE("config: psync is for one path and single buffers") {
+  const std::string two = "[owner]\nlarge_file_paths=['/a','/b']\nlarge_limit_size=[512,512]\n[ssdd]\n";
+  CHECK(contains(wrong(two + "backend='psync'\n"), "f.toml:5: ssdd.backend = \"psync\" serves one"));
+  CHECK(contains(wrong("[ssdd]\nbackend='psync'\nuring_mode='iovec'\n"), "f.toml:3: ssdd.uring_mode = \"iovec\" is not for"));
+  CHECK(config(two + "uring_mode='iovec'\n").ssdd.backend == "auto");
+  CHECK(config("[ssdd]\nbackend='psync'\n").ssdd.uringMode == "single_buffer");
 }
 
 TEST_CASE("config: nobody reaches this host from another one unless that is said") {
@@ -297,6 +324,14 @@ TEST_CASE("config: wrong types and values out of range are refused with line, va
   for (const char* line : {"master = 'h'", "master = 'h:0'", "master = 'off'", "master = '0.0.0.0:1'", "master = 7000", "secret_file = 1",
                            "tls_ca = true"}) {
     CHECK(contains(wrong("[common]\n" + std::string(line) + "\n"), "f.toml:2: "));
+  }
+  for (const char* line : {"large_limit_size = '4GB'", "large_limit_size = [511]", "large_limit_size = ['511B']",
+                           "large_limit_size = [true]", "large_limit_size = ['1x']", "large_limit_size = [-1]",
+                           "large_file_paths = '/a'", "large_file_paths = ['a']", "large_file_paths = ['']", "large_file_paths = [1]"}) {
+    CHECK(contains(wrong("[owner]\n" + std::string(line) + "\n"), "f.toml:2: "));
+  }
+  for (const char* line : {"backend = 'uring'", "backend = 1", "uring_mode = ''", "http = 'x'"}) {
+    CHECK(contains(wrong("[ssdd]\n" + std::string(line) + "\n"), "f.toml:2: "));
   }
   for (const char* line : {"nodes = 'a'", "nodes = ['a', 'a']", "nodes = ['a', 1]", "nodes = ['/']"}) {
     CHECK(contains(wrong("[up]\n" + std::string(line) + "\n"), "f.toml:2: "));

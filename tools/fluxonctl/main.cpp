@@ -42,6 +42,7 @@ int configShow(const Options& options) {
       const std::string name = line.substr(0, equals);
       std::string value = line.substr(equals + 3);
       if (name == "nodes") value = list("", options.config.up.nodes).json;
+      if (name == "large_file_paths") value = list("", options.config.owner.largeFilePaths).json;
       rows.add({text("section", section), text("key", name), {"value", "", value}});
     }
   }
