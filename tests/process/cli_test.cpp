@@ -708,6 +708,43 @@ TEST_CASE("up --detach runs a cluster, refuses a second one with its process, re
   CHECK(has(execute(tool + "down").out, "nothing to stop"));
 }
 
+TEST_CASE("up starts an ssdd for each owner once that is ready, restarts it, and ends it, if there is an SSD tier") {
+  Place place;
+  // An installation whose ssdd only notes what it sees.
+  const std::string bin = place.folder() + "/bin", notes = place.folder() + "/notes";
+  fs::create_directories(bin);
+  fs::copy_file(kCtl, bin + "/fluxonctl");
+  for (const std::string name : {"fluxon-master", "fluxon-owner"}) fs::create_symlink(FLUXON_BIN "/" + name, bin + "/" + name);
+  write(bin + "/fluxon-ssdd", "#!/bin/bash\n[[ -S " + place.root() + "/t/$4/socket ]] && owner=there || owner=missing\n" +
+                                  "echo \"$$ $owner $*\" >> " + notes + "\necho >&\"${!#}\"\nexec sleep 100\n");
+  fs::permissions(bin + "/fluxon-ssdd", fs::perms::owner_all);
+  const std::string config = place.configure("large_file_paths = [\"" + place.folder() + "\"]\nlarge_limit_size = [\"1MB\"]\n");
+  write(config, read(config) + "[up]\nnodes = [\"n0\", \"n1\"]\n");
+  const std::string tool = bin + "/fluxonctl --config " + config + " ";
+  const Ended up = execute(tool + "up --detach");
+  REQUIRE_MESSAGE(up.status == 0, up.err);
+  struct Down {
+    const std::string& tool;
+    ~Down() { execute(tool + "down"); }
+  } down{tool};
+  std::map<std::string, pid_t> pids;
+  for (const std::string node : {"n0", "n1"}) {
+    const size_t owner = up.out.find("fluxon-owner[" + node + "] is ready"), ssdd = up.out.find("fluxon-ssdd[" + node + "] is ready, pid ");
+    REQUIRE_MESSAGE(ssdd != std::string::npos, up.out);
+    CHECK(owner < ssdd);
+    pids[node] = std::stoi(up.out.substr(up.out.find("pid ", ssdd) + 4));
+    const std::string note = std::to_string(pids[node]) + " there --config " + config + " --node " + node + " --ready-fd 3\n";
+    CHECK_MESSAGE(has(read(notes), note), read(notes));
+  }
+  ::kill(pids["n0"], SIGKILL);
+  const std::string log = place.folder() + "/state/log/fluxonctl.log";
+  CHECK(eventually([&] { return has(read(log), "fluxon-ssdd[n0] runs again"); }));
+  CHECK(has(read(log), "fluxon-ssdd[n0] was killed by signal 9"));
+  CHECK(execute(tool + "down").status == 0);
+  CHECK(::kill(pids["n1"], 0) != 0);
+  CHECK_FALSE(fs::exists(place.root() + "/t/n0"));
+}
+
 TEST_CASE("up that cannot start a process stops all and gives the process's exit status") {
   Place place;
   std::string config = place.configure();

@@ -147,7 +147,7 @@ class Verbs {
     verb(*config, "check", "check a configuration file", Verb::configCheck)->add_option("FILE", options_.file, "the file")->required();
     verb(*config, "show", "the configuration in force, all keys", Verb::configShow);
     verb(app_, "doctor", "is this host fit for Fluxon, and what is to be done", Verb::doctor);
-    CLI::App* up = verb(app_, "up", "run a cluster on this host: a master and the owners of [up] nodes", Verb::up);
+    CLI::App* up = verb(app_, "up", "run a cluster on this host: a master, the owners of [up] nodes, and their ssdds", Verb::up);
     up->add_flag("--detach", options_.detach, "go to the background once everything is ready");
     up->add_option("--log-dir", options_.logDir, "with --detach: folder of the logs (default: STATE_DIR/log)");
     verb(app_, "down", "stop what up runs", Verb::down);

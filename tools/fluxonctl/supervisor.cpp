@@ -14,9 +14,9 @@ namespace {
 constexpr int kReadyFd = 3;
 constexpr uint64_t kFirstPauseMs = 100, kLongestPauseMs = 10'000, kSoundMs = 10'000;
 constexpr uint64_t kLongMs = 1'500;  // for a start
-constexpr uint64_t kKillOwnersMs = 3'500, kKillAllMs = 4'500;
+constexpr uint64_t kKillNodesMs = 3'500, kKillAllMs = 4'500;
 
-enum class Phase { startingMaster, startingOwners, up, stoppingOwners, stoppingMaster };
+enum class Phase { starting, up, stoppingNodes, stoppingMaster };
 enum class State { down, starting, ready };
 
 class Supervisor;
@@ -84,18 +84,14 @@ class Supervisor {
       }, *startTimeoutMs, 0);
     }
     uv_timer_start(&longTimer_, [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->takesLong(); }, kLongMs, 0);
-    if (masters_ == 1) {
-      spawn(*children_.front());
-    } else {
-      startOwners();
-    }
+    startAfter("");
     uv_run(&loop_, UV_RUN_DEFAULT);
     FLUXON_CHECK(uv_loop_close(&loop_) == 0, "a handle of the supervisor is open");
     return status_;
   }
 
  private:
-  bool stopping() const { return phase_ >= Phase::stoppingOwners; }
+  bool stopping() const { return phase_ >= Phase::stoppingNodes; }
 
   void spawn(Child& child) {
     auto* life = new Life;
@@ -157,9 +153,11 @@ class Supervisor {
         });
   }
 
-  void startOwners() {
-    phase_ = Phase::startingOwners;
-    for (size_t i = masters_; i < children_.size() && !stopping(); ++i) spawn(*children_[i]);
+  // Those that waited for this process only; "": for none.
+  void startAfter(const std::string& name) {
+    for (const auto& child : children_) {
+      if (child->spec.after == name && !stopping()) spawn(*child);
+    }
   }
 
   void release(Child& child) {
@@ -174,12 +172,12 @@ class Supervisor {
     child.state = State::ready;
     if (std::exchange(child.everReady, true)) {
       events_.problem(child.spec.name + " runs again, pid " + std::to_string(child.life->process.pid));
-    } else {
-      events_.ready(child.spec, child.life->process.pid);
+      return;
     }
-    if (phase_ == Phase::startingMaster) startOwners();
+    events_.ready(child.spec, child.life->process.pid);
+    startAfter(child.spec.name);
     const bool all = std::all_of(children_.begin(), children_.end(), [](const auto& each) { return each->everReady; });
-    if (phase_ == Phase::startingOwners && all) {
+    if (phase_ == Phase::starting && all) {
       phase_ = Phase::up;
       uv_timer_stop(&startTimer_);
       events_.allReady();
@@ -223,24 +221,24 @@ class Supervisor {
   }
 
   void stop() {
-    phase_ = Phase::stoppingOwners;
+    phase_ = Phase::stoppingNodes;
     uv_timer_stop(&startTimer_);
     for (const auto& child : children_) uv_timer_stop(&child->restart);
     for (size_t i = masters_; i < children_.size(); ++i) send(*children_[i], SIGTERM);
     const auto due = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->timeToKill(); };
-    uv_timer_start(&killTimer_, due, kKillOwnersMs, kKillAllMs - kKillOwnersMs);
+    uv_timer_start(&killTimer_, due, kKillNodesMs, kKillAllMs - kKillNodesMs);
     stopMore();
   }
 
   // Goes as far as the processes that are left allow.
   void stopMore() {
-    const auto owners = children_.begin() + static_cast<ptrdiff_t>(masters_);
-    const bool ownersLeft = std::any_of(owners, children_.end(), [](const auto& child) { return child->life != nullptr; });
-    if (phase_ == Phase::stoppingOwners && !ownersLeft) {
+    const auto nodes = children_.begin() + static_cast<ptrdiff_t>(masters_);
+    const bool nodesLeft = std::any_of(nodes, children_.end(), [](const auto& child) { return child->life != nullptr; });
+    if (phase_ == Phase::stoppingNodes && !nodesLeft) {
       phase_ = Phase::stoppingMaster;
       if (masters_ == 1) send(*children_.front(), SIGTERM);
     }
-    if (ownersLeft || (masters_ == 1 && children_.front()->life)) return;
+    if (nodesLeft || (masters_ == 1 && children_.front()->life)) return;
     for (uv_signal_t& signal : signals_) closeHandle(&signal);
     closeHandle(&startTimer_);
     closeHandle(&longTimer_);
@@ -270,7 +268,7 @@ class Supervisor {
   uv_signal_t signals_[3];
   std::vector<std::unique_ptr<Child>> children_;
   size_t masters_;  // 0 or 1, at the front
-  Phase phase_ = Phase::startingMaster;
+  Phase phase_ = Phase::starting;
   int status_ = 0;
   char scratch_[64];
 };

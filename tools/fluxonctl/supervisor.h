@@ -1,15 +1,15 @@
 // Runs the processes of a cluster on one host and keeps them running. The only home of libuv in fluxonctl: one loop, one thread.
 //
 // The life of the whole:
-//   startingMaster ──► startingOwners ──► up ──► stoppingOwners ──► stoppingMaster ──► (no process left: run() returns)
-//   (without a master of its own: from startingOwners, to stoppingOwners)
-//         └── ended before it was ready, signal, or time-out ──────────▲
-// and of one process: starting ──► ready ──► down, then after a pause starting again, unless the whole stops.
+//   starting ──► up ──► stoppingNodes ──► stoppingMaster ──► (no process left: run() returns)
+//      └── ended before it was ready, signal, or time-out ──► stoppingNodes
+// and of one process: waiting for the one that it comes after ──► starting ──► ready ──► down, then after a pause starting again, unless
+// the whole stops.
 //
 // Invariants
 //   1. Children run in sessions of their own: a Ctrl-C of the terminal reaches the supervisor alone.
 //   2. Only a child that has not been reaped is signalled, so no foreign process ever is.
-//   3. Owners end before the master, so that they can leave it; all within 5 s, by SIGKILL at last.
+//   3. Owners and ssdds end before the master, so that owners can leave it; all within 5 s, by SIGKILL at last.
 //   4. A process that ends before it was ready while the whole starts ends the whole; later ends are followed by a restart after
 //      100 ms, doubled up to 10 s by each further end, and 100 ms again once it has lived for 10 s.
 #pragma once
@@ -29,6 +29,7 @@ struct ProcessSpec {
   std::vector<std::string> arguments;  // the program first; --ready-fd is added
   int logFd = 2;                       // stdout and stderr of the process
   bool isMaster = false;
+  std::string after;                   // name of the process that must have been ready before it is started; empty: at once
 };
 
 struct SupervisorEvents {
@@ -38,8 +39,8 @@ struct SupervisorEvents {
   std::function<void(const std::string& names)> waiting;    // once, if the start takes longer than 1.5 s: who is not ready yet
 };
 
-// `processes`: the master first, if it is of this host, then owners. Blocks until SIGTERM, SIGINT or SIGHUP, or until the start has
-// failed or has taken longer than `startTimeoutMs`. Exit status: 0 after a signal.
+// `processes`: the master first, if it is of this host. Blocks until SIGTERM, SIGINT or SIGHUP, or until the start has failed or has
+// taken longer than `startTimeoutMs`. Exit status: 0 after a signal.
 int supervise(std::vector<ProcessSpec> processes, std::optional<uint32_t> startTimeoutMs, SupervisorEvents events);
 
 }  // namespace fluxon::ctl

@@ -39,10 +39,14 @@ std::string programPath(const std::string& name) {
 
 std::vector<ProcessSpec> processesOf(const Options& options) {
   std::vector<ProcessSpec> processes;
-  if (!options.config.common.master.enabled) processes.push_back({"fluxon-master", {programPath("fluxon-master")}, 2, true});
+  const std::string master = options.config.common.master.enabled ? "" : "fluxon-master";
+  if (!master.empty()) processes.push_back({.name = master, .arguments = {programPath(master)}, .isMaster = true});
   const std::vector<std::string> nodes = options.node.empty() ? options.config.up.nodes : std::vector{options.node};
   for (const std::string& node : nodes) {
-    processes.push_back({"fluxon-owner[" + node + "]", {programPath("fluxon-owner"), "--node", node}});
+    const std::string owner = "fluxon-owner[" + node + "]", ssdd = "fluxon-ssdd[" + node + "]";
+    processes.push_back({.name = owner, .arguments = {programPath("fluxon-owner"), "--node", node}, .after = master});
+    if (options.config.owner.largeLimitBytes.empty()) continue;
+    processes.push_back({.name = ssdd, .arguments = {programPath("fluxon-ssdd"), "--node", node}, .after = owner});
   }
   for (ProcessSpec& process : processes) {
     if (!options.configPath.empty()) process.arguments.insert(process.arguments.begin() + 1, {"--config", options.configPath});
