@@ -141,6 +141,34 @@ TEST_CASE("doctor: what an owner leaves is found with its size: kept for a node 
   CHECK(has(linesOf(doctor(cluster.config(), "--node n0"), "leftovers"), "ok    leftovers  none"));
 }
 
+TEST_CASE("doctor: folders of the SSD tier: made or to be made, on tmpfs, twice on a device, too small, in the way") {
+  const Place place;
+  const std::string shm = place.root() + "-ssd", file = place.folder() + "/file";
+  fs::create_directories(shm);
+  std::ofstream(file) << "x";
+  const auto ssd = [&](const std::vector<std::string>& paths, const std::string& limit) {
+    std::string folders, limits;
+    for (const std::string& path : paths) folders += "\"" + path + "\",", limits += "\"" + limit + "\",";
+    return linesOf(doctor(place.configure("large_file_paths = [" + folders + "]\nlarge_limit_size = [" + limits + "]\n")), "ssd");
+  };
+  const std::string made = ssd({place.folder()}, "1MB");
+  CHECK_MESSAGE(has(made, place.folder() + " has "), made);
+  CHECK_MESSAGE(has(made, " free; 1 node needs 1 MiB"), made);
+  const std::string two = ssd({place.folder() + "/new/", place.folder()}, "1MB");
+  CHECK_MESSAGE(has(two, "warn  ssd        " + place.folder() + " is on the device of " + place.folder() + "/new/: it is not used"), two);
+  CHECK(has(ssd({place.folder()}, "1000TB"), "fail  ssd "));
+  CHECK(has(ssd({shm}, "1MB"), "warn  ssd "));
+  CHECK(has(ssd({shm}, "1MB"), "it is a tmpfs"));
+  CHECK(has(ssd({file}, "1MB"), "is not a folder"));
+  CHECK(has(ssd({place.folder() + "/no/new"}, "1MB"), "cannot be made: " + place.folder() + "/no: No such file or directory"));
+  // Shard files that are there are the node's own.
+  const std::string root = place.folder() + "/t_cluster_kv_ssd_storage/n0";
+  fs::create_directories(root);
+  std::ofstream(root + "/shard-000") << std::string(1 << 20, 'x');
+  CHECK(has(ssd({place.folder()}, "1MB"), " already theirs; "));
+  fs::remove_all(shm);
+}
+
 TEST_CASE("doctor: a folder of another user in the way fails") {
   if (::geteuid() != 0) {
     MESSAGE("SKIPPED: only root can give a folder away");
@@ -179,6 +207,10 @@ TEST_CASE("doctor: a fixed port is free, another's, or its own process's") {
   const std::string held = "held by process " + std::to_string(::getpid());
   CHECK(has(linesOf(doctor(place.configure("link = " + address)), "ports"), "for n0: " + held));
   CHECK(has(linesOf(doctor(place.configure("", "listen = " + address)), "ports"), "for master: " + held));
+  const std::string ssd = "large_file_paths = [\"" + place.folder() + "\"]\nlarge_limit_size = [\"1MB\"]\n";
+  const std::string ssdd = "[ssdd]\nhttp = " + address;
+  CHECK(has(linesOf(doctor(place.configure(ssd + ssdd)), "ports"), "for ssdd of n0: " + held));
+  CHECK(has(linesOf(doctor(place.configure(ssdd)), "ports"), "no fixed port is configured"));  // it does not run
 }
 
 TEST_CASE("doctor: a running cluster is asked for its members; without its master, or with one that does not answer, it fails") {

@@ -76,15 +76,17 @@ TEST_CASE("swap: a warning only where segments can be swapped") {
 }
 
 TEST_CASE("memlock: a limit below the segment is a warning with what to set, unless it does not count") {
-  CHECK(checkMemlock({64 << 10, 256 * kMega, false}).verdict == Verdict::warn);
-  CHECK(says(checkMemlock({64 << 10, 256 * kMega, false}), "limit 64 KiB"));
-  CHECK(advises(checkMemlock({64 << 10, 256 * kMega, false}), "LimitMEMLOCK=infinity"));
-  CHECK(advises(checkMemlock({64 << 10, 256 * kMega, false}), "/etc/security/limits.conf"));
-  CHECK(checkMemlock({256 * kMega - 1, 256 * kMega, false}).verdict == Verdict::warn);
-  CHECK(checkMemlock({256 * kMega, 256 * kMega, false}).verdict == Verdict::ok);
-  CHECK(checkMemlock({64 << 10, 256 * kMega, true}).verdict == Verdict::ok);
-  CHECK(checkMemlock({kUnlimited, 256 * kMega, false}).verdict == Verdict::ok);
-  CHECK(says(checkMemlock({kUnlimited, 256 * kMega, false}), "limit unlimited"));
+  CHECK(checkMemlock({64 << 10, 256 * kMega, false, false}).verdict == Verdict::warn);
+  CHECK(says(checkMemlock({64 << 10, 256 * kMega, false, false}), "limit 64 KiB"));
+  CHECK(advises(checkMemlock({64 << 10, 256 * kMega, false, false}), "LimitMEMLOCK=infinity"));
+  CHECK(advises(checkMemlock({64 << 10, 256 * kMega, false, false}), "/etc/security/limits.conf"));
+  CHECK(says(checkMemlock({64 << 10, 256 * kMega, false, true}), "nor with the io_uring of the SSD tier"));
+  CHECK_FALSE(says(checkMemlock({64 << 10, 256 * kMega, false, false}), "SSD"));
+  CHECK(checkMemlock({256 * kMega - 1, 256 * kMega, false, false}).verdict == Verdict::warn);
+  CHECK(checkMemlock({256 * kMega, 256 * kMega, false, false}).verdict == Verdict::ok);
+  CHECK(checkMemlock({64 << 10, 256 * kMega, true, false}).verdict == Verdict::ok);
+  CHECK(checkMemlock({kUnlimited, 256 * kMega, false, false}).verdict == Verdict::ok);
+  CHECK(says(checkMemlock({kUnlimited, 256 * kMega, false, false}), "limit unlimited"));
 }
 
 TEST_CASE("nofile: room for max_clients is ok, for fewer a warning that says for how many, for none a failure") {
@@ -188,7 +190,52 @@ TEST_CASE("rails: none and all active are ok, a port that is down is a warning")
   CHECK(says(checkRails({odd}), "mlx5_2 port 1 unknown"));
 }
 
-TEST_CASE("ssd is said to be not enabled") { CHECK(checkSsd().found == "not enabled"); }
+SsdFolderFacts folderAt(const char* path, uint64_t device) {
+  SsdFolderFacts facts;
+  facts.path = facts.place = path;
+  facts.device = device;
+  facts.limitBytes = kGiga;
+  facts.freeBytes = 10 * kGiga;
+  return facts;
+}
+
+TEST_CASE("ssd: without folders not enabled; room for all nodes is ok, up to the last byte, and shard files that are there are theirs") {
+  CHECK(checkSsd({}, 1).at(0).found == "not enabled");
+  CHECK(checkSsd({}, 1).at(0).verdict == Verdict::ok);
+  SsdFolderFacts folder = folderAt("/d", 1);
+  const auto findings = checkSsd({folder, folderAt("/e", 2)}, 2);
+  REQUIRE(findings.size() == 2);
+  CHECK(findings[0].verdict == Verdict::ok);
+  CHECK(findings[0].found == "/d has 10 GiB free; 2 nodes need 2 GiB");
+  CHECK(findings[1].verdict == Verdict::ok);
+  folder.freeBytes = 2 * kGiga;
+  CHECK(checkSsd({folder}, 2).at(0).verdict == Verdict::ok);
+  folder.freeBytes = 2 * kGiga - 1;
+  CHECK(checkSsd({folder}, 2).at(0).verdict == Verdict::fail);
+  CHECK(advises(checkSsd({folder}, 2).at(0), "large_limit_size"));
+  folder.presentBytes = 1;
+  CHECK(checkSsd({folder}, 2).at(0).verdict == Verdict::ok);
+  CHECK(says(checkSsd({folder}, 2).at(0), "1 B already theirs"));
+}
+
+TEST_CASE("ssd: a folder that cannot be used fails; a tmpfs and a second folder on a device are warnings, the latter names the first") {
+  SsdFolderFacts refused = folderAt("/no", 0), memory = folderAt("/m", 1);
+  refused.refusal = "cannot be written: Permission denied";
+  CHECK(checkSsd({refused}, 1).at(0).verdict == Verdict::fail);
+  CHECK(checkSsd({refused}, 1).at(0).found == "/no: cannot be written: Permission denied");
+  memory.tmpfs = true;
+  CHECK(checkSsd({memory}, 1).at(0).verdict == Verdict::warn);
+  memory.freeBytes = 0;
+  CHECK(checkSsd({memory}, 1).at(0).verdict == Verdict::fail);
+  SsdFolderFacts full = folderAt("/c", 2);
+  full.freeBytes = 0;  // not looked at: it is not used
+  const auto findings = checkSsd({refused, folderAt("/a", 2), folderAt("/b", 3), full, folderAt("/e", 0)}, 1);
+  REQUIRE(findings.size() == 5);
+  CHECK(findings[2].verdict == Verdict::ok);
+  CHECK(findings[3].verdict == Verdict::warn);
+  CHECK(findings[3].found == "/c is on the device of /a: it is not used");
+  CHECK(findings[4].verdict == Verdict::ok);
+}
 
 TEST_CASE("kernel: from 5.14 on ok, older or unheard of a warning") {
   for (const char* good : {"5.14.0-427.el9.x86_64", "6.1.0", "10.0"}) CHECK(checkKernel(good).verdict == Verdict::ok);

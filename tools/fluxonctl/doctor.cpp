@@ -70,7 +70,7 @@ int doctor(const Options& options) {
   report(checkMemlock(probeMemlock(config.owner)));
   report(checkNofile(probeNofile(config.owner)));
   report(checkIoUring(probeIoUring()));
-  report(checkSsd());
+  for (const Finding& finding : checkSsd(probeSsd(paths.value(), config.owner, nodes), nodes.size())) report(finding);
   report(checkClocks(probeClocks()));
   report(checkRails(probeRails()));
   for (const Finding& finding : checkPorts(probePorts(paths.value(), config, nodes))) report(finding);

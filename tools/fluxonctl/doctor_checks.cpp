@@ -82,7 +82,8 @@ Finding checkMemlock(const MemlockFacts& facts) {
   const std::string found = "limit " + limitText(facts.limitBytes) + "; a segment has " + formatSize(facts.segmentBytes);
   if (facts.privileged) return {Verdict::ok, "memlock", found + "; CAP_IPC_LOCK lifts the limit", ""};
   if (facts.limitBytes == kUnlimited || facts.limitBytes >= facts.segmentBytes) return {Verdict::ok, "memlock", found, ""};
-  return {Verdict::warn, "memlock", found + ": it cannot be registered with a network card",
+  return {Verdict::warn, "memlock",
+          found + ": it cannot be registered with a network card" + (facts.ssd ? ", nor with the io_uring of the SSD tier" : ""),
           "LimitMEMLOCK=infinity in the systemd unit, or 'USER - memlock unlimited' in /etc/security/limits.conf"};
 }
 
@@ -202,7 +203,37 @@ Finding checkRails(const std::vector<RailFacts>& rails) {
   return {Verdict::warn, "rails", joined(all), "cable, switch and driver of " + joined(down)};
 }
 
-Finding checkSsd() { return {Verdict::ok, "ssd", "not enabled", ""}; }
+std::vector<Finding> checkSsd(const std::vector<SsdFolderFacts>& folders, uint64_t nodes) {
+  if (folders.empty()) return {{Verdict::ok, "ssd", "not enabled", ""}};
+  std::vector<Finding> findings;
+  for (auto folder = folders.begin(); folder != folders.end(); ++folder) {
+    if (!folder->refusal.empty()) {
+      findings.push_back({Verdict::fail, "ssd", folder->path + ": " + folder->refusal, "another path in large_file_paths of [owner]"});
+      continue;
+    }
+    const auto first =
+        std::find_if(folders.begin(), folder, [&](const auto& each) { return each.refusal.empty() && each.device == folder->device; });
+    if (first != folder) {
+      findings.push_back({Verdict::warn, "ssd", folder->path + " is on the device of " + first->path + ": it is not used",
+                          "one path for each device in large_file_paths of [owner]"});
+      continue;
+    }
+    const uint64_t wanted = nodes * folder->limitBytes;
+    const std::string found = folder->place + " has " + formatSize(folder->freeBytes) + " free" +
+                              (folder->presentBytes > 0 ? ", " + formatSize(folder->presentBytes) + " already theirs" : "") + "; " +
+                              nodesText(nodes) + formatSize(wanted);
+    if (wanted > folder->freeBytes + folder->presentBytes) {
+      findings.push_back({Verdict::fail, "ssd", found,
+                          "a smaller large_limit_size in [owner], or remove what lies on the file system of " + folder->place});
+    } else if (folder->tmpfs) {
+      findings.push_back({Verdict::warn, "ssd", found + "; it is a tmpfs, which takes memory and hides what a disk would refuse",
+                          "a folder of a disk in large_file_paths of [owner]"});
+    } else {
+      findings.push_back({Verdict::ok, "ssd", found, ""});
+    }
+  }
+  return findings;
+}
 
 Finding checkKernel(const std::string& release) {
   unsigned major = 0, minor = 0;

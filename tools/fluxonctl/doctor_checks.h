@@ -53,6 +53,7 @@ Finding checkSwap(const SwapFacts&);
 struct MemlockFacts {
   uint64_t limitBytes = 0, segmentBytes = 0;
   bool privileged = false;  // CAP_IPC_LOCK: the limit does not count
+  bool ssd = false;         // there is an SSD tier
 };
 Finding checkMemlock(const MemlockFacts&);
 
@@ -108,7 +109,18 @@ struct RailFacts {
 };
 Finding checkRails(const std::vector<RailFacts>&);
 
-Finding checkSsd();
+// The folders of the SSD tier; none: there is no SSD tier.
+struct SsdFolderFacts {
+  std::string path;
+  std::string refusal;  // why it cannot be made or written; empty: it can
+  std::string place;    // folder that the rest is of: the path, or where it would be made
+  bool tmpfs = false;
+  uint64_t device = 0;       // st_dev
+  uint64_t limitBytes = 0, freeBytes = 0;
+  uint64_t presentBytes = 0;  // of the shard files that these nodes have there already
+};
+// `nodes`: how many of this host take the limit of each.
+std::vector<Finding> checkSsd(const std::vector<SsdFolderFacts>&, uint64_t nodes);
 Finding checkKernel(const std::string& release);
 
 struct ClusterFacts {

@@ -28,6 +28,8 @@
 #include "shm/directory_writer.h"
 #include "shm/mapped_file.h"
 #include "shm/segment_format.h"
+#include "shm_files.h"
+#include "ssd/roots.h"
 
 namespace fluxon::ctl {
 namespace {
@@ -57,7 +59,15 @@ std::vector<std::string> entriesOf(const std::string& path) {
   return names;
 }
 
-// Memory of the files of a folder.
+std::string parentOf(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(0, std::max<size_t>(1, path.rfind('/')));
+}
+
+// By errno, why a folder in `parent` cannot be made.
+std::string noPlace(const std::string& parent) { return "cannot be made: " + parent + ": " + std::strerror(errno); }
+
+// Memory, or space on a disk, of the files of a folder.
 uint64_t bytesIn(const std::string& folder) {
   uint64_t bytes = 0;
   for (const std::string& name : entriesOf(folder)) {
@@ -142,6 +152,12 @@ uint64_t runningPid(const std::string& lock) {
   return shm::LockFile::held(lock) ? static_cast<uint64_t>(std::max(0L, shm::LockFile::holder(lock))) : 0;
 }
 
+// The same of the ssdd of a node, which has no lock but those of its shard files.
+uint64_t ssddPid(const shm::Paths& paths, const std::string& node) {
+  const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
+  return ssdd && ssdd.value() && ssdd.value()->alive.value_or(true) ? ssdd.value()->report.pid : 0;
+}
+
 // Folders of nodes below the clusters of a root.
 void scan(const std::string& root, const std::string& ourCluster, const std::vector<std::string>& nodes, Leftovers& to) {
   if (::access(root.c_str(), R_OK | X_OK) != 0) {
@@ -195,8 +211,8 @@ ShmFacts probeShm(const shm::Paths& paths, const Config::Owner& owner, const std
       facts.refusal = std::string("cannot be written: ") + std::strerror(errno);
     }
   } else {
-    facts.place = paths.root.substr(0, std::max<size_t>(1, paths.root.rfind('/')));
-    if (::access(facts.place.c_str(), W_OK | X_OK) != 0) facts.refusal = "cannot be made: " + facts.place + ": " + std::strerror(errno);
+    facts.place = parentOf(paths.root);
+    if (::access(facts.place.c_str(), W_OK | X_OK) != 0) facts.refusal = noPlace(facts.place);
   }
   struct statfs system;
   if (facts.refusal.empty() && ::statfs(facts.place.c_str(), &system) != 0) facts.refusal = std::strerror(errno);
@@ -227,7 +243,7 @@ MemlockFacts probeMemlock(const Config::Owner& owner) {
   const std::string status = readText("/proc/self/status");
   const size_t line = status.find("\nCapEff:");
   const uint64_t capabilities = line == std::string::npos ? 0 : std::strtoull(status.c_str() + line + 8, nullptr, 16);
-  return {limitOf(RLIMIT_MEMLOCK), owner.segmentBytes, (capabilities & kCapIpcLock) != 0};
+  return {limitOf(RLIMIT_MEMLOCK), owner.segmentBytes, (capabilities & kCapIpcLock) != 0, !owner.largeLimitBytes.empty()};
 }
 
 NofileFacts probeNofile(const Config::Owner& owner) { return {limitOf(RLIMIT_NOFILE), owner.maxClients}; }
@@ -246,23 +262,52 @@ IoUringFacts probeIoUring() {
   return facts;
 }
 
+std::vector<SsdFolderFacts> probeSsd(const shm::Paths& paths, const Config::Owner& owner, const std::vector<std::string>& nodes) {
+  std::vector<SsdFolderFacts> folders;
+  for (size_t i = 0; i < owner.largeLimitBytes.size(); ++i) {
+    SsdFolderFacts& facts = folders.emplace_back();
+    facts.path = facts.place = owner.largeFilePaths[i];
+    facts.limitBytes = owner.largeLimitBytes[i];
+    struct stat info;
+    if (::stat(facts.path.c_str(), &info) != 0) {
+      if (errno != ENOENT) facts.refusal = std::strerror(errno);
+      facts.place = parentOf(facts.path);
+      if (facts.refusal.empty() && ::stat(facts.place.c_str(), &info) != 0) facts.refusal = noPlace(facts.place);
+    }
+    if (facts.refusal.empty() && !S_ISDIR(info.st_mode)) facts.refusal = facts.place + " is not a folder";
+    if (facts.refusal.empty() && ::access(facts.place.c_str(), W_OK | X_OK) != 0) {
+      facts.refusal = facts.place == facts.path ? std::string("cannot be written: ") + std::strerror(errno) : noPlace(facts.place);
+    }
+    struct statfs system;
+    if (facts.refusal.empty() && ::statfs(facts.place.c_str(), &system) != 0) facts.refusal = std::strerror(errno);
+    if (!facts.refusal.empty()) continue;
+    facts.device = info.st_dev;
+    facts.tmpfs = static_cast<uint64_t>(system.f_type) == kTmpfs;
+    facts.freeBytes = system.f_bavail * static_cast<uint64_t>(system.f_bsize);
+    for (const std::string& node : nodes) facts.presentBytes += bytesIn(ssd::rootPath(facts.path, paths.cluster, node));
+  }
+  return folders;
+}
+
 std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config, const std::vector<std::string>& nodes) {
   std::vector<std::pair<Endpoint, PortFacts>> ports;
-  const auto claim = [&](const Endpoint& address, const std::string& process, const std::string& lock) {
+  const auto claim = [&](const Endpoint& address, const std::string& process, uint64_t pid) {
     if (!address.enabled || address.port == 0) return;
     const std::string text = fluxon::toString(address);
     auto at = std::find_if(ports.begin(), ports.end(), [&](const auto& each) { return each.second.address == text; });
     if (at == ports.end()) {
-      ports.emplace_back(address, PortFacts{text, {}, PortFacts::State::free, "", 0, runningPid(lock), ""});
+      ports.emplace_back(address, PortFacts{text, {}, PortFacts::State::free, "", 0, pid, ""});
       at = ports.end() - 1;
     }
     at->second.claimants.push_back(process);
   };
   if (!config.common.master.enabled) {
-    for (const Endpoint& address : {config.master.http, config.master.listen}) claim(address, "master", paths.masterDir() + "/lock");
+    const uint64_t pid = runningPid(paths.masterDir() + "/lock");
+    for (const Endpoint& address : {config.master.http, config.master.listen}) claim(address, "master", pid);
   }
   for (const std::string& node : nodes) {
-    for (const Endpoint& address : {config.owner.http, config.owner.link}) claim(address, node, paths.file(node, "lock"));
+    for (const Endpoint& address : {config.owner.http, config.owner.link}) claim(address, node, runningPid(paths.file(node, "lock")));
+    if (!config.owner.largeLimitBytes.empty()) claim(config.ssdd.http, "ssdd of " + node, ssddPid(paths, node));
   }
   std::vector<PortFacts> facts;
   for (auto& [address, port] : ports) {

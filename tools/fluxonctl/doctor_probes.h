@@ -18,6 +18,7 @@ MemlockFacts probeMemlock(const Config::Owner&);
 NofileFacts probeNofile(const Config::Owner&);
 HugePagesFacts probeHugePages(const ShmFacts&);
 IoUringFacts probeIoUring();
+std::vector<SsdFolderFacts> probeSsd(const shm::Paths&, const Config::Owner&, const std::vector<std::string>& nodes);
 // Addresses with a fixed port, each once, of the master and of these nodes.
 std::vector<PortFacts> probePorts(const shm::Paths&, const Config&, const std::vector<std::string>& nodes);
 
