@@ -3,13 +3,12 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "shm/node_socket.h"
 #include "shm/segment_format.h"
 
 #ifndef MADV_POPULATE_READ
@@ -24,23 +23,6 @@ constexpr uint64_t kGranule = 256 * 1024;  // unit of populating the writable ma
 
 Error ended(const std::string& node) { return {Code::unavailable, "node " + node + " ended while attaching"}; }
 
-// Who listens must be who owns the folder, and under the default root that must be this user or root: anybody may make a folder of
-// that name in /dev/shm.
-Error checkPeer(int socket, const shm::Paths& paths, const std::string& node) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  struct stat folder {};
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return systemError("SO_PEERCRED", errno);
-  const std::string path = paths.nodeDir(node);
-  if (::lstat(path.c_str(), &folder) != 0) return systemError("stat " + path, errno);
-  const bool ours = folder.st_uid == ::geteuid() || folder.st_uid == 0 || !paths.isDefaultRoot;
-  if (!S_ISDIR(folder.st_mode) || folder.st_uid != peer.uid || !ours) {
-    return {Code::denied,
-            path + " belongs to user " + std::to_string(folder.st_uid) + " and is served by user " + std::to_string(peer.uid)};
-  }
-  return {};
-}
-
 // One message each way. `descriptors` takes up to kAttachDescriptors; missing ones stay -1.
 Error exchange(int socket, shm::AttachKind kind, const std::string& name, const std::string& node, Time deadline, int* descriptors) {
   std::fill(descriptors, descriptors + shm::kAttachDescriptors, -1);
@@ -51,13 +33,6 @@ Error exchange(int socket, shm::AttachKind kind, const std::string& name, const 
   std::memcpy(request.name, name.data(), std::min(name.size(), sizeof request.name - 1));
   if (::send(socket, &request, sizeof request, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request)) return ended(node);
   shm::AttachReply reply{};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * shm::kAttachDescriptors)] = {};
-  iovec io{&reply, sizeof reply};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
   pollfd wait{socket, POLLIN, 0};
   for (;;) {
     const int64_t leftMs = (deadline - bootTime()).ms();
@@ -66,12 +41,7 @@ Error exchange(int socket, shm::AttachKind kind, const std::string& name, const 
     if (ready < 0 && errno != EINTR) return systemError("poll", errno);
     if (ready > 0) break;
   }
-  const ssize_t n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = std::min<size_t>((head->cmsg_len - CMSG_LEN(0)) / sizeof(int), shm::kAttachDescriptors);
-    std::memcpy(descriptors, CMSG_DATA(head), count * sizeof(int));
-  }
+  const ssize_t n = shm::receiveMessage(socket, &reply, sizeof reply, descriptors, shm::kAttachDescriptors);
   if (n <= 0) return ended(node);
   if (n != static_cast<ssize_t>(sizeof reply) || std::memcmp(reply.magic, shm::kAttachMagic, 8) != 0 ||
       reply.version != shm::kFormatVersion) {
@@ -89,24 +59,16 @@ Result<Attachment*> Attachment::attach(const shm::Paths& paths, const std::strin
   };
   std::unique_ptr<Attachment, Destroy> attachment(new Attachment);
   attachment->node_ = node;
-  attachment->socket_ = shm::Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!attachment->socket_) return systemError("socket", errno);
-  const std::string path = paths.file(node, "socket");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return Error{Code::invalidArgument, path + " is too long for a socket"};
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  while (::connect(attachment->socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    // EAGAIN: the backlog of an owner that does not accept is full.
-    if (errno == EAGAIN && bootTime() < deadline) {
+  for (;;) {
+    Result<shm::Descriptor> socket = shm::connectNode(paths, node);
+    if (!socket && socket.error().code == Code::timedOut && bootTime() < deadline) {
       ::usleep(2000);
       continue;
     }
-    if (errno == EAGAIN) return Error{Code::timedOut, "node " + node + " does not accept clients"};
-    if (errno == EACCES || errno == EPERM) return systemError("connect " + path, errno);
-    return Error{Code::unavailable, "no owner of node " + node + " (" + path + ": " + std::strerror(errno) + ")"};
+    if (!socket) return socket.error();
+    attachment->socket_ = std::move(socket).value();
+    break;
   }
-  if (const Error stranger = checkPeer(attachment->socket_.get(), paths, node); !stranger.ok()) return stranger;
   int descriptors[shm::kAttachDescriptors];
   const Error refused = exchange(attachment->socket_.get(), shm::AttachKind::attach, name, node, deadline, descriptors);
   const Error error = refused.ok() ? attachment->map(descriptors) : refused;

@@ -77,7 +77,7 @@ check "$work/build/hello_c" "from C"
 check "$work/build/hello_cpp" "from C++"
 
 # Everything that a program needs was installed with it.
-for program in fluxon-master fluxon-owner fluxonctl; do
+for program in fluxon-master fluxon-owner fluxon-ssdd fluxonctl; do
   "$prefix/bin/$program" --version >/dev/null
 done
 "$prefix/bin/fluxonctl" --config "$work/fluxon.toml" down >/dev/null

@@ -36,7 +36,8 @@ HOMES = {
 }
 # What the logic of a process (its *_logic library) may not see, directly or through a header.
 NOT_IN_LOGIC = ['kj/', 'capnp/', 'schema/', 'uv.h', 'sys/socket.h', 'sys/un.h', 'netinet/', 'CLI/', 'toml++/']
-PAGES = {'fluxon-master': 'fluxon-master.8', 'fluxon-owner': 'fluxon-owner.8', 'fluxonctl': 'fluxonctl.1'}
+PAGES = {'fluxon-master': 'fluxon-master.8', 'fluxon-owner': 'fluxon-owner.8', 'fluxon-ssdd': 'fluxon-ssdd.8',
+         'fluxonctl': 'fluxonctl.1'}
 FORBIDDEN = [('/wor' + 'k/', 'a path of one machine'), (r'\bTO' + r'DO\b', 'unfinished'), (r'\bFIX' + r'ME\b', 'unfinished'),
              (r'\bX' + r'XX\b', 'unfinished')]
 
@@ -254,7 +255,7 @@ def check_config(tree, options):
 
 def check_metrics(tree, _):
     """Every metric, event and /health field of a service is on its page."""
-    for tool in ('fluxon-master', 'fluxon-owner'):
+    for tool in ('fluxon-master', 'fluxon-owner', 'fluxon-ssdd'):
         source, page = f'tools/{tool}/*.cpp', PAGES[tool]
         text = ''.join(tree.text(name) for name in tree.match(f'tools/{tool}/.*[.]cpp'))
         prefix = tool.replace('-', '_') + '_'

@@ -249,7 +249,10 @@ void DeviceWorker::finish(const ssd::Completion& completion, std::vector<DiskRes
 }
 
 void DeviceWorker::takeRead(Job& job, const Io& io, std::vector<DiskResult>& results) {
-  if (io.scratch) std::memcpy(job.order.payload + io.at, io.buffer, io.bytes);
+  if (io.scratch) {
+    std::memcpy(job.order.payload + io.at, io.buffer, io.bytes);
+    job.copied = true;
+  }
   job.complete[io.at / kChunkBytes % kReadWindow] = true;
   const uint64_t before = job.counted;
   while (job.counted < job.next) {
@@ -308,6 +311,7 @@ void DeviceWorker::end(Job& job, std::vector<DiskResult>& results) {
     if (!good) raise(write ? counters_.writeErrors : counters_.readErrors, 1);
     if (good && !job.isCheck()) {
       raise(write ? counters_.writes : counters_.reads, 1);
+      if (!write && !job.copied) raise(counters_.readsDirect, 1);
       raise(write ? counters_.writtenBytes : counters_.readBytes, job.payloadBytes());
     }
   }

@@ -56,6 +56,7 @@ struct DiskResult {
 struct DeviceCounters {
   std::atomic<uint64_t> readsQueued{0}, writesQueued{0};  // jobs without a result; checks are reads
   std::atomic<uint64_t> reads{0}, writes{0};              // records that were read or written, without checks
+  std::atomic<uint64_t> readsDirect{0};                   // those among them that were not copied
   std::atomic<uint64_t> readBytes{0}, writtenBytes{0};    // payload of these
   std::atomic<uint64_t> readErrors{0}, writeErrors{0};    // jobs that failed
   std::atomic<int64_t> oldestNs{0};                       // when the oldest request in the engine began; 0: there is none
@@ -91,7 +92,7 @@ class DeviceWorker {
     uint64_t counted = 0;  // those that are complete, from the beginning on
     uint32_t crc = 0;      // write: of those before next; else of those before counted
     unsigned inFlight = 0;
-    bool started = false, headerStarted = false;
+    bool started = false, headerStarted = false, copied = false;
     std::array<bool, kReadWindow> complete{};  // chunks from `counted` on
     Error error{};
 

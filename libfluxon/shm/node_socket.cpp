@@ -1,0 +1,70 @@
+#include "shm/node_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace fluxon::shm {
+namespace {
+
+constexpr size_t kMostDescriptors = 8;
+
+Error checkPeer(int socket, const Paths& paths, const std::string& node) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  struct stat folder {};
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return systemError("SO_PEERCRED", errno);
+  const std::string path = paths.nodeDir(node);
+  if (::lstat(path.c_str(), &folder) != 0) return systemError("stat " + path, errno);
+  const bool ours = folder.st_uid == ::geteuid() || folder.st_uid == 0 || !paths.isDefaultRoot;
+  if (!S_ISDIR(folder.st_mode) || folder.st_uid != peer.uid || !ours) {
+    return {Code::denied,
+            path + " belongs to user " + std::to_string(folder.st_uid) + " and is served by user " + std::to_string(peer.uid)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Descriptor> connectNode(const Paths& paths, const std::string& node) {
+  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return systemError("socket", errno);
+  const std::string path = paths.file(node, "socket");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return Error{Code::invalidArgument, path + " is too long for a socket"};
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    // The backlog is full.
+    if (errno == EAGAIN) return Error{Code::timedOut, "node " + node + " does not accept clients"};
+    if (errno == EACCES || errno == EPERM) return systemError("connect " + path, errno);
+    return Error{Code::unavailable, "no owner of node " + node + " (" + path + ": " + std::strerror(errno) + ")"};
+  }
+  if (const Error stranger = checkPeer(socket.get(), paths, node); !stranger.ok()) return stranger;
+  return socket;
+}
+
+ssize_t receiveMessage(int socket, void* message, size_t bytes, int* descriptors, size_t most) {
+  std::fill(descriptors, descriptors + most, -1);
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors)] = {};
+  iovec io{message, bytes};
+  msghdr header{};
+  header.msg_iov = &io;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = CMSG_SPACE(sizeof(int) * std::min(most, kMostDescriptors));
+  const ssize_t n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  for (cmsghdr* head = CMSG_FIRSTHDR(&header); n >= 0 && head; head = CMSG_NXTHDR(&header, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = std::min((head->cmsg_len - CMSG_LEN(0)) / sizeof(int), most);
+    std::memcpy(descriptors, CMSG_DATA(head), count * sizeof(int));
+  }
+  return n;
+}
+
+}  // namespace fluxon::shm

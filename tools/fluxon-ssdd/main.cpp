@@ -1,0 +1,75 @@
+// fluxon-ssdd: wiring. See fluxon-ssdd(8).
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "options.h"
+#include "rpc/daemon.h"
+#include "service.h"
+
+namespace fluxon::ssdd {
+namespace {
+
+constexpr auto kFarewell = 4 * kj::SECONDS;
+constexpr unsigned kEventsBetweenPolls = 16;  // sockets, signals and devices have their turn while messages come without end
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "fluxon-ssdd: %s\n", error.message().c_str());
+  return sysexit(error.code);
+}
+
+int run(const Options& options) {
+  const Config& config = options.config;
+  if (config.owner.largeLimitBytes.empty()) {
+    std::fprintf(stderr, "fluxon-ssdd: not enabled (owner.large_limit_size is empty)\n");
+    return sysexit(Code::badConfig);
+  }
+  rpc::Daemon daemon;
+  daemon.waitScope().setBusyPollInterval(kEventsBetweenPolls);
+  log::start("fluxon-ssdd[" + options.node + "]", config.common.logLevel);
+  Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
+  if (!paths) return fail(paths.error());
+
+  Service service(daemon, config, *paths, options.node);
+  rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
+  Result<std::string> address = http.listen(config.ssdd.http).wait(daemon.waitScope());
+  if (!address) return fail(address.error());
+  const std::string status = "node " + options.node + ", http " + (address->empty() ? "off" : *address);
+  log::info("opens its shards: " + status);
+
+  Error error;
+  auto failed = kj::newPromiseAndFulfiller<void>();
+  kj::Promise<void> opened = service.open().then([&](Error why) {
+    error = std::move(why);
+    if (!error.ok()) failed.fulfiller->fulfill();
+  }).eagerlyEvaluate(nullptr);
+  kj::Promise<void> announced = service.ready().then([&] {
+    log::info("ready: " + status);
+    rpc::announceReady(options.readyFd, status);
+  }).eagerlyEvaluate(nullptr);
+  daemon.stopped().exclusiveJoin(kj::mv(failed.promise)).wait(daemon.waitScope());
+  if (!error.ok()) return fail(error);
+  rpc::announceStopping();
+  const bool ended = service.stop()
+                         .then([] { return true; })
+                         .exclusiveJoin(daemon.timer().afterDelay(kFarewell).then([] { return false; }))
+                         .wait(daemon.waitScope());
+  if (!ended) {
+    log::warn("a disk does not answer: what is in flight is left to the kernel, which keeps the locks until it ends");
+    std::_Exit(0);
+  }
+  daemon.settle();
+  return 0;
+}
+
+}  // namespace
+}  // namespace fluxon::ssdd
+
+int main(int argc, char** argv) {
+  int status = 0;
+  const auto options = fluxon::ssdd::parseOptions(argc, argv, status);
+  if (!options) return status;
+  return fluxon::rpc::guarded("fluxon-ssdd", [&] { return fluxon::ssdd::run(*options); });
+}

@@ -1,0 +1,427 @@
+#include "service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "rpc/metrics.h"
+
+namespace fluxon::ssdd {
+namespace {
+
+using Kind = DiskResult::Kind;
+
+constexpr Duration kFirstPause = milliseconds(100), kLongestPause = seconds(1);  // between tries to attach
+constexpr auto kLockPause = 200 * kj::MILLISECONDS;                               // between tries to lock the shards
+constexpr auto kPublishPause = 100 * kj::MILLISECONDS;
+constexpr Duration kStuck = seconds(5);  // an I/O this old is not healthy
+constexpr int kMessagesAtOnce = 256;
+constexpr size_t kMostWaiting = 1024;  // messages for which the channel has no room: lists wait
+
+// Null: the kernel refuses io_uring and nothing else is wanted.
+Devices::MakeEngine chooseEngine(const std::string& backend, std::string& why) {
+  const auto threads = [](const ssd::EngineSettings& settings) { return ssd::makePsyncEngine(settings); };
+  if (backend == "psync") return threads;
+  if (!ssd::makeUringEngine({}, why)) {
+    if (backend == "io_uring") return nullptr;
+    log::warn("io_uring is refused (" + why + "): files are read and written by threads, which is slower");
+    return threads;
+  }
+  return [](const ssd::EngineSettings& settings) {
+    std::string refused;
+    auto engine = ssd::makeUringEngine(settings, refused);
+    if (engine) return engine;
+    log::warn("io_uring is refused for one device (" + refused + "): it is served by threads, which is slower");
+    return ssd::makePsyncEngine(settings);
+  };
+}
+
+std::vector<ssd::RootOption> rootOptions(const Config::Owner& owner) {
+  std::vector<ssd::RootOption> options;
+  for (size_t i = 0; i < owner.largeLimitBytes.size(); ++i) options.push_back({owner.largeFilePaths[i], owner.largeLimitBytes[i]});
+  return options;
+}
+
+}  // namespace
+
+Service::Service(rpc::Daemon& daemon, const Config& config, shm::Paths paths, std::string node)
+    : daemon_(daemon),
+      config_(config),
+      node_(node),
+      link_(daemon, std::move(paths), std::move(node)),
+      ready_(nullptr),
+      tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))),
+      ownersTasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  isReady_ = kj::mv(paf.fulfiller);
+  ready_ = kj::mv(paf.promise);
+}
+Service::~Service() noexcept = default;
+
+// --- opening -------------------------------------------------------------------------------------------------------------------
+
+kj::Promise<Error> Service::open() {
+  openingNow_ = true;
+  return tryOpen().then([this](Error error) {
+    openingNow_ = false;
+    return error.ok() && !stopping_ ? opened() : error;
+  });
+}
+
+kj::Promise<Error> Service::tryOpen() {
+  auto result = std::make_shared<std::optional<Result<ssd::Roots>>>();
+  const auto open = [options = rootOptions(config_.owner), cluster = config_.common.cluster, node = node_, result] {
+    result->emplace(ssd::openRoots(options, cluster, node));
+  };
+  return daemon_.uv().work(open).then([this, result]() -> kj::Promise<Error> {
+    if (**result) {
+      roots_ = std::move(**result).value();
+      return Error{};
+    }
+    const Error& error = (*result)->error();
+    if (error.code != Code::unavailable || stopping_) return error;
+    if (std::exchange(error_, error.message()) != error_) log::info("waits: " + error.detail);
+    return daemon_.timer().afterDelay(kLockPause).then([this] { return tryOpen(); });
+  });
+}
+
+Error Service::opened() {
+  error_.clear();
+  std::string why;
+  const Devices::MakeEngine engine = chooseEngine(config_.ssdd.backend, why);
+  if (!engine) return {Code::system, "io_uring, which ssdd.backend wants, is refused: " + why};
+  for (const ssd::SameDevice& each : roots_.leftOut) log::warn(each.path + " is on the same device as " + each.first + ", and is not used");
+  std::vector<ShardSpec> shards;
+  for (size_t device = 0; device < roots_.roots.size(); ++device) {
+    const ssd::Root& root = roots_.roots[device];
+    for (const ssd::Shard& shard : root.shards) shards.push_back({DeviceIndex(device), shard.bytes, root.blockBytes});
+    log::info("root " + root.path + ": " + formatSize(root.capacityBytes()) + " in " + std::to_string(root.shards.size()) + " shards, " +
+              (root.direct ? "direct I/O in blocks of " + std::to_string(root.blockBytes) : std::string("no direct I/O there")));
+  }
+  const WriteMode mode = config_.ssdd.uringMode == "iovec" ? WriteMode::iovec : WriteMode::singleBuffer;
+  devices_ = std::make_unique<Devices>(roots_.roots, Devices::Settings{.mode = mode, .makeEngine = engine});
+  core_ = std::make_unique<SsdCore>(shards, *devices_, *this);
+  using Observer = kj::UnixEventPort::FdObserver;
+  devicesObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, devices_->eventFd(), Observer::OBSERVE_READ);
+  state_ = State::seeking;
+  tasks_->add(reap());
+  tasks_->add(seek(kFirstPause));
+  return {};
+}
+
+// --- the owner -----------------------------------------------------------------------------------------------------------------
+
+kj::Promise<void> Service::seek(Duration pause) {
+  ssd::SsddAttach request{};
+  std::memcpy(request.magic, ssd::kSsddAttachMagic, sizeof request.magic);
+  request.version = shm::kFormatVersion;
+  request.life = life_.value;
+  request.entries = core_->entries();
+  for (const ssd::Root& root : roots_.roots) request.capacityBytes += root.capacityBytes();
+  return link_.attach(request).then([this, pause](Result<std::shared_ptr<Session>> result) -> kj::Promise<void> {
+    if (stopping_) return kj::READY_NOW;
+    if (result) {
+      attached(std::move(result).value());
+      return kj::READY_NOW;
+    }
+    const Error& error = result.error();
+    const bool fenced = error.code == Code::fenced;
+    if (fenced) {
+      log::info("starts empty: " + error.message());
+      core_->startOver();
+      life_ = newIncarnation();
+    } else if (std::exchange(error_, error.message()) != error_) {
+      log::info("waits for its owner: " + error.message());
+    }
+    const Duration wait = fenced && pause == kFirstPause ? Duration{} : pause;
+    const Duration next = std::min(pause * 2, kLongestPause);
+    return daemon_.timer().afterDelay(wait.ns * kj::NANOSECONDS).then([this, next]() -> kj::Promise<void> {
+      if (stopping_) return kj::READY_NOW;
+      return seek(next);
+    });
+  });
+}
+
+void Service::attached(std::shared_ptr<Session> session) {
+  session_ = std::move(session);
+  error_.clear();
+  ++attaches_;
+  log::info("attached, with " + std::to_string(core_->entries()) + " entries of life " + toString(life_));
+  devices_->setSegment(session_->segment(), session_->segmentBytes());
+  channel_.emplace(session_->file(), ssd::Channel::End::ssdd, session_->ownersBell());
+  core_->ownerAttached(session_->segmentBytes());
+  state_ = State::attached;
+  publish();
+  ownersTasks_->add(session_->ended().then([this] { lose("the owner has gone"); }));
+  ownersTasks_->add(listen());
+  isReady_->fulfill();
+}
+
+kj::Promise<void> Service::listen() {
+  if (state_ != State::attached) return kj::READY_NOW;
+  channel_->awake();
+  ssd::Message message;
+  for (int n = 0; n < kMessagesAtOnce && !channel_->broken(); ++n) {
+    if (channel_->receive(message) == ssd::Channel::Received::message) {
+      if (const Error error = core_->message(message, bootTime()); !error.ok()) {
+        lose(error.message());
+        return kj::READY_NOW;
+      }
+    } else if (channel_->sleep()) {
+      after();
+      return session_->rung().then([this] { return listen(); });
+    }
+  }
+  after();
+  return kj::evalLater([this] { return listen(); });
+}
+
+void Service::send(ssd::Message message) { channel_->send(message); }
+
+void Service::lose(const std::string& why) {
+  if (state_ != State::attached) return;
+  log::info("the channel to the owner ends: " + why);
+  state_ = State::draining;
+  core_->ownerGone();
+  after();
+}
+
+// The segment is touched by nobody here any more.
+kj::Promise<void> Service::detach() {
+  publish();
+  ownersTasks_ = kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this));
+  channel_.reset();
+  devices_->setSegment(nullptr, 0);
+  session_.reset();
+  state_ = State::seeking;
+  detaching_ = false;
+  if (stopping_) return kj::READY_NOW;
+  return seek(kFirstPause);
+}
+
+// --- devices, and everything that follows from what has happened -----------------------------------------------------------------
+
+kj::Promise<void> Service::reap() {
+  for (DiskResult& each : devices_->reap()) handle(each);
+  after();
+  return devicesObserver_->whenBecomesReadable().then([this] { return reap(); });
+}
+
+void Service::handle(DiskResult& result) {
+  const Time now = bootTime();
+  if (!result.error.ok() && result.error.code != Code::unavailable) log::warn(result.error.message());
+  switch (result.kind) {
+    case Kind::written:
+      core_->written(result.id, result.error.ok() ? Result<uint32_t>(result.payloadCrc) : Result<uint32_t>(std::move(result.error)), now);
+      break;
+    case Kind::progress: core_->progress(result.id, result.bytes); break;
+    case Kind::readDone: core_->readDone(result.id, result.error); break;
+    case Kind::checked: core_->checked(result.id, result.error, now); break;
+  }
+}
+
+kj::Promise<void> Service::work() {
+  if (state_ != State::attached || !core_->hasWork() || channel_->waiting() > kMostWaiting) {
+    working_ = false;
+    return kj::READY_NOW;
+  }
+  core_->work();
+  after();
+  return kj::evalLater([this] { return work(); });
+}
+
+void Service::after() {
+  if (state_ == State::attached && channel_->broken()) return lose(channel_->why());
+  if (state_ == State::attached && core_->hasWork() && !std::exchange(working_, true)) {
+    tasks_->add(kj::evalLater([this] { return work(); }));
+  }
+  if (state_ == State::draining && core_->drained() && !std::exchange(detaching_, true)) {
+    tasks_->add(kj::evalLater([this] { return detach(); }));
+  }
+  if (session_ && !std::exchange(publishing_, true)) {
+    tasks_->add(daemon_.timer().afterDelay(kPublishPause).then([this] {
+      publishing_ = false;
+      publish();
+    }));
+  }
+}
+
+kj::Promise<void> Service::stop() {
+  stopping_ = true;
+  if (state_ == State::attached) {
+    state_ = State::draining;
+    core_->ownerGone();
+    after();
+  }
+  return drained();
+}
+
+kj::Promise<void> Service::drained() {
+  if (openingNow_ || (core_ && !core_->drained()) || detaching_) {
+    return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return drained(); });
+  }
+  tasks_ = nullptr;
+  ownersTasks_ = nullptr;
+  if (devices_) devices_->close();
+  return kj::READY_NOW;
+}
+
+void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: ") + error.getDescription().cStr()); }
+
+// --- what others see -------------------------------------------------------------------------------------------------------------
+
+Duration Service::age(size_t device) const {
+  const int64_t began = devices_->counters(device).oldestNs.load(std::memory_order_relaxed);
+  return began == 0 ? Duration{} : std::max(Duration{}, bootTime() - Time{began});
+}
+
+uint64_t Service::sum(std::atomic<uint64_t> DeviceCounters::*counter) const {
+  uint64_t all = 0;
+  for (size_t i = 0; devices_ && i < devices_->count(); ++i) all += (devices_->counters(i).*counter).load(std::memory_order_relaxed);
+  return all;
+}
+
+void Service::publish() {
+  if (!session_) return;
+  ssd::SsddStatus& to = session_->file().status;
+  const auto store = [](shm::Word& word, uint64_t value) { word.store(value, std::memory_order_relaxed); };
+  const std::vector<ShardGauges> shards = core_->shards();
+  uint64_t capacity = 0, used = 0, entries = 0;
+  for (size_t i = 0, device = 0, ofDevice = 0; i < shards.size(); ++i, ++ofDevice) {
+    for (; ofDevice == roots_.roots[device].shards.size(); ++device) ofDevice = 0;
+    const ShardGauges& from = shards[i];
+    capacity += from.capacityBytes;
+    used += from.usedBytes;
+    entries += from.entries;
+    if (i >= ssd::kShownShards) continue;
+    ssd::ShownShard& shard = to.shard[i];
+    store(shard.device, device);
+    store(shard.state, from.retired ? 1 : 0);
+    store(shard.capacityBytes, from.capacityBytes);
+    store(shard.headPosition, from.headPosition);
+    store(shard.tailPosition, from.tailPosition);
+    store(shard.usedBytes, from.usedBytes);
+    store(shard.deadBytes, from.deadBytes);
+    store(shard.entries, from.entries);
+    store(shard.readPins, from.readPins);
+    store(shard.commitPins, from.commitPins);
+    store(shard.writers, from.writers);
+    store(shard.waiting, from.waiting);
+  }
+  const size_t devices = std::min<size_t>(devices_->count(), ssd::kShownDevices);
+  for (size_t i = 0; i < devices; ++i) devices_->show(i, to.device[i]);
+  const SsdCounters& c = core_->counters();
+  store(to.engine, std::strcmp(devices_->engine(), "io_uring") == 0 ? 1 : 2);
+  store(to.capacityBytes, capacity);
+  store(to.usedBytes, used);
+  store(to.entries, entries);
+  store(to.persists, c.persists);
+  store(to.persistsFailed, c.persistsFailed);
+  store(to.persistsIgnored, c.persistsIgnored);
+  store(to.tooLarge, c.tooLarge);
+  store(to.loads, c.loads);
+  store(to.loadsMissed, c.loadsMissed);
+  store(to.loadsFailed, c.loadsFailed);
+  store(to.loadsDirect, sum(&DeviceCounters::readsDirect));
+  store(to.evicted, c.evicted);
+  store(to.invalidated, c.invalidated);
+  store(to.damaged, c.damaged);
+  store(to.paused, core_->paused() ? 1 : 0);
+  store(to.devices, devices);
+  store(to.shards, std::min<size_t>(shards.size(), ssd::kShownShards));
+}
+
+std::string Service::health(bool& healthy) const {
+  Duration oldest{};
+  for (size_t i = 0; devices_ && i < devices_->count(); ++i) oldest = std::max(oldest, age(i));
+  const std::vector<ShardGauges> shards = core_ ? core_->shards() : std::vector<ShardGauges>();
+  uint64_t capacity = 0, used = 0, retired = 0;
+  for (const ShardGauges& each : shards) {
+    capacity += each.capacityBytes;
+    used += each.usedBytes;
+    retired += each.retired ? 1 : 0;
+  }
+  const bool paused = core_ && core_->paused();
+  healthy = core_ && !paused && oldest < kStuck;
+  static constexpr const char* kStates[] = {"opening", "seeking", "attached", "draining"};
+  return "{\"process\":\"fluxon-ssdd\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"node\":" + jsonString(node_) +
+         ",\"state\":\"" + kStates[static_cast<int>(state_)] + "\",\"engine\":\"" + (devices_ ? devices_->engine() : "") +
+         "\",\"capacity_bytes\":" + std::to_string(capacity) + ",\"used_bytes\":" + std::to_string(used) +
+         ",\"entries\":" + std::to_string(core_ ? core_->entries() : 0) + ",\"shards\":" + std::to_string(shards.size()) +
+         ",\"shards_retired\":" + std::to_string(retired) + ",\"paused\":" + (paused ? "true" : "false") +
+         ",\"oldest_io_ms\":" + std::to_string(oldest.ms()) + ",\"error\":" + jsonString(error_) + "}";
+}
+
+std::string Service::metrics() const {
+  rpc::MetricsPage page;
+  const auto gauge = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value)); };
+  const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
+  gauge("fluxon_ssdd_attached", "1 while an owner uses this ssdd.", state_ == State::attached ? 1 : 0);
+  counter("fluxon_ssdd_attaches_total", "Times that an owner has taken this ssdd.", attaches_);
+  if (!core_) return page.text();
+  page.gauge("fluxon_ssdd_engine", "1, with the engine that reads and writes the files.", 1, {{"engine", devices_->engine()}});
+  gauge("fluxon_ssdd_paused", "1 while nothing can be written: no space on any disk, or no shard left.", core_->paused() ? 1 : 0);
+  gauge("fluxon_ssdd_entries", "Values in the shards, and those on their way there.", core_->entries());
+  gauge("fluxon_ssdd_messages_waiting", "Messages to the owner for which its ring has no room.", channel_ ? channel_->waiting() : 0);
+  const std::vector<ShardGauges> shards = core_->shards();
+  ShardGauges all;
+  uint64_t retired = 0;
+  size_t next = 0;
+  for (size_t i = 0; i < devices_->count(); ++i) {
+    const rpc::MetricsPage::Labels device = {{"device", roots_.roots[i].path}};
+    const auto shown = [&](const char* name, const char* help, double value) { page.gauge(name, help, value, device); };
+    const auto counted = [&](const char* name, const char* help, const std::atomic<uint64_t>& value) {
+      page.counter(name, help, static_cast<double>(value.load(std::memory_order_relaxed)), device);
+    };
+    uint64_t used = 0, dead = 0;
+    for (size_t n = 0; n < roots_.roots[i].shards.size(); ++n, ++next) {
+      used += shards[next].usedBytes;
+      dead += shards[next].deadBytes;
+      retired += shards[next].retired ? 1 : 0;
+      all.readPins += shards[next].readPins;
+      all.commitPins += shards[next].commitPins;
+      all.writers += shards[next].writers;
+      all.waiting += shards[next].waiting;
+    }
+    const DeviceCounters& c = devices_->counters(i);
+    shown("fluxon_ssdd_capacity_bytes", "Length of the shard files.", static_cast<double>(roots_.roots[i].capacityBytes()));
+    shown("fluxon_ssdd_used_bytes", "Bytes of records between tail and head, header blocks and dead ones included.",
+          static_cast<double>(used));
+    shown("fluxon_ssdd_dead_bytes", "Those among them that nobody finds any more.", static_cast<double>(dead));
+    shown("fluxon_ssdd_direct_io", "1: files are read and written around the page cache.", roots_.roots[i].direct ? 1 : 0);
+    shown("fluxon_ssdd_reads_queued", "Reads and checks that have not ended.", static_cast<double>(c.readsQueued.load()));
+    shown("fluxon_ssdd_writes_queued", "Writes that have not ended.", static_cast<double>(c.writesQueued.load()));
+    shown("fluxon_ssdd_oldest_io_seconds", "Age of the oldest request of the device.", static_cast<double>(age(i).ns) * 1e-9);
+    counted("fluxon_ssdd_reads_total", "Values read.", c.reads);
+    counted("fluxon_ssdd_reads_direct_total", "Those that were read straight to where they belong.", c.readsDirect);
+    counted("fluxon_ssdd_read_bytes_total", "Payload bytes read.", c.readBytes);
+    counted("fluxon_ssdd_read_errors_total", "Reads and checks that failed.", c.readErrors);
+    counted("fluxon_ssdd_writes_total", "Values written.", c.writes);
+    counted("fluxon_ssdd_written_bytes_total", "Payload bytes written.", c.writtenBytes);
+    counted("fluxon_ssdd_write_errors_total", "Writes that failed.", c.writeErrors);
+  }
+  page.gauge("fluxon_ssdd_shards", "Shards by state.", static_cast<double>(shards.size() - retired), {{"state", "serving"}});
+  page.gauge("fluxon_ssdd_shards", "Shards by state.", static_cast<double>(retired), {{"state", "retired"}});
+  gauge("fluxon_ssdd_read_pins", "Entries that are being read.", all.readPins);
+  gauge("fluxon_ssdd_commit_pins", "Entries that are written and not decided.", all.commitPins);
+  gauge("fluxon_ssdd_writers", "Entries that are being written.", all.writers);
+  gauge("fluxon_ssdd_claims_waiting", "Values that wait for a place in a shard.", all.waiting);
+  const SsdCounters& c = core_->counters();
+  counter("fluxon_ssdd_persists_total", "Values that the owner wanted to be kept.", c.persists);
+  counter("fluxon_ssdd_persists_failed_total", "Those that could not be written.", c.persistsFailed);
+  counter("fluxon_ssdd_persists_ignored_total", "Those whose version was dead before they were kept.", c.persistsIgnored);
+  counter("fluxon_ssdd_too_large_total", "Those that are larger than a shard.", c.tooLarge);
+  counter("fluxon_ssdd_loads_total", "Values that the owner asked for.", c.loads);
+  counter("fluxon_ssdd_loads_missed_total", "Those that were not there.", c.loadsMissed);
+  counter("fluxon_ssdd_loads_failed_total", "Those that could not be read.", c.loadsFailed);
+  counter("fluxon_ssdd_evicted_total", "Entries that were overwritten or given up.", c.evicted);
+  counter("fluxon_ssdd_invalidated_total", "Entries that the owner has ended.", c.invalidated);
+  counter("fluxon_ssdd_damaged_total", "Entries whose bytes were not what was written, or could not be read.", c.damaged);
+  return page.text();
+}
+
+}  // namespace fluxon::ssdd
