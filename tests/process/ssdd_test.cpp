@@ -1,9 +1,11 @@
 // A real fluxon-ssdd whose owner is this test: what it says, keeps and gives back over the file of an ssdd.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -18,6 +20,7 @@
 
 #include "base/clock.h"
 #include "cluster.h"
+#include "loop_device.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
 #include "shm/segment_format.h"
@@ -213,6 +216,7 @@ class Ssdd {
     pollfd waiting{ready_.get(), POLLIN, 0};
     return ::poll(&waiting, 1, 0) == 1;
   }
+  void signal(int signal) { ::kill(pid_, signal); }
   int end(int signal) {
     ::kill(pid_, signal);
     return waitFor(std::exchange(pid_, 0));
@@ -243,9 +247,24 @@ class Ssdd {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-std::string configured(const Place& place, const std::string& limit = "16MiB", const std::string& ssdd = "") {
-  return place.configure("large_file_paths = [\"" + place.folder() + "/disk\"]\nlarge_limit_size = [\"" + limit + "\"]\n[ssdd]\n" + ssdd);
+std::string configured(const Place& place, const std::string& limit = "16MiB", const std::string& ssdd = "", const std::string& disk = "") {
+  const std::string folder = disk.empty() ? place.folder() : disk;
+  return place.configure("large_file_paths = [\"" + folder + "/disk\"]\nlarge_limit_size = [\"" + limit + "\"]\n[ssdd]\n" + ssdd);
 }
+
+// A file system on which nothing can be written while it is frozen.
+struct Freezer {
+  explicit Freezer(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    REQUIRE(::ioctl(fd.get(), FIFREEZE, 0) == 0);
+  }
+  ~Freezer() { thaw(); }
+  void thaw() {
+    if (!std::exchange(frozen, false)) return;
+    REQUIRE(::ioctl(fd.get(), FITHAW, 0) == 0);
+  }
+  shm::Descriptor fd;
+  bool frozen = true;
+};
 
 TEST_CASE("ssdd: without limits it says so and ends with 78") {
   const Place place;
@@ -426,6 +445,52 @@ TEST_CASE("ssdd: SIGTERM ends it within seconds, with loads and persists queued,
   const Time from = bootTime();
   CHECK(ssdd.end(SIGTERM) == 0);
   CHECK(bootTime() - from < seconds(5));
+}
+
+TEST_CASE("ssdd: a disk that does not answer holds up neither its pages nor its end") {
+  static const std::string why = ssd::whyNoLoopDevices();
+  if (!why.empty()) {
+    MESSAGE("SKIPPED: " << why);
+    return;
+  }
+  const ssd::TemporaryFolder folder;
+  REQUIRE(ssd::mountFileSystem(folder.path, 96 << 20) == "");
+  const std::string disk = folder.path + "/mounted";
+  for (const char* backend : {"io_uring", "psync"}) {
+    for (const bool answersAgain : {true, false}) {
+      CAPTURE(std::string(backend));
+      CAPTURE(answersAgain);
+      const Place place;
+      Owner owner(place);
+      Ssdd ssdd(place, configured(place, "16MiB", "backend = \"" + std::string(backend) + "\"\n", disk));
+      owner.attach();
+      owner.keep(1, "k", "value");
+      CHECK(owner.load(2, "k", 1, 5) == Code::ok);
+      Freezer frozen(disk);
+      owner.send({.kind = MessageKind::persist, .id = 3, .key = "x", .putId = PutId(3), .offset = 0, .bytes = 100'000});
+      if (answersAgain) {
+        CHECK(eventually([&] {
+          const Time from = bootTime();
+          const std::string health = ssdd.page("/health");
+          CHECK(bootTime() - from < milliseconds(100));
+          return has(health, "\"healthy\":false");
+        }));
+        CHECK(owner.file().status.device[0].oldestNs != 0);
+        frozen.thaw();
+        CHECK(owner.expect(MessageKind::persisted, 3).code == Code::ok);
+        CHECK(has(ssdd.page("/health"), "\"healthy\":true"));
+        CHECK(ssdd.end(SIGTERM) == 0);
+      } else {
+        CHECK(eventually([&] { return !has(ssdd.page("/health"), "\"oldest_io_ms\":0,"); }));
+        const Time from = bootTime();
+        ssdd.signal(SIGTERM);
+        CHECK(eventually([&] { return has(ssdd.log(), "a disk does not answer"); }));
+        CHECK(bootTime() - from < seconds(5));
+        frozen.thaw();  // the process is gone when the kernel has its last I/O back
+        CHECK(ssdd.end(0) == 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("ssdd: its shards cannot be had: one line and the status of the reason") {
