@@ -141,10 +141,24 @@ bool Client::probeAll(std::string_view key, Held& held) {
   return false;
 }
 
+namespace {
+
+Source sourceOf(shm::AnswerSource source) {
+  switch (source) {
+    case shm::AnswerSource::memory: return Source::local;
+    case shm::AnswerSource::peer: return Source::remote;
+    case shm::AnswerSource::ssd: return Source::ssd;
+    case shm::AnswerSource::peerSsd: return Source::remoteSsd;
+  }
+  return Source::local;
+}
+
+}  // namespace
+
 // The owner has answered with a slot of its own: hold it, by a hazard or, when none is free, by a held word.
 // timedOut: it is gone already; ask again.
 Error Client::follow(Attachment& attachment, const Reply& reply, std::string_view key, Time deadline, Held& held) {
-  if (reply.held != 0) return takeHeld(attachment, reply, reply.fetched ? Source::remote : Source::local, held);
+  if (reply.held != 0) return takeHeld(attachment, reply, sourceOf(reply.source), held);
   const uint32_t index = shm::slotOfRef(reply.slotRef);
   if (index >= attachment.view().slotCount) return {Code::corrupt, "a slot outside the directory"};
   const uint64_t incarnation = attachment.view().header->servingIncarnation.load(std::memory_order_acquire);
@@ -190,13 +204,13 @@ struct Use {
 }  // namespace
 
 // unavailable, timedOut: the neighbour has ended or moved the value, and its route is about to change.
-Error Client::getFromNeighbour(const std::string& node, std::string_view key, Time deadline, Held& held) {
+Error Client::getFromNeighbour(const std::string& node, uint32_t flags, std::string_view key, Time deadline, Held& held) {
   const Result<Attachment*> other = neighbour(node, deadline);
   if (!other) return other.error();
   const Use use{other.value()};
-  const Result<Reply> there =
-      other.value()->ring().call({.kind = shm::CommandKind::get, .flags = shm::kLocalOnly, .key = key, .deadline = deadline});
+  const Result<Reply> there = other.value()->ring().call({.kind = shm::CommandKind::get, .flags = flags, .key = key, .deadline = deadline});
   if (!there) return ofRead(there.error());
+  if (!there.value().node.empty()) return {Code::timedOut, "the value moved faster than it could be reached"};
   if (there.value().code == Code::ok) return follow(*other.value(), there.value(), key, deadline, held);
   if (there.value().code == Code::miss) return {Code::timedOut, "the value moved faster than it could be reached"};
   return asError(there.value());
@@ -218,7 +232,9 @@ Error Client::getByRing(std::string_view key, Time deadline, Held& held) {
     if (asked.value().node.empty()) {
       last = follow(*mine.value(), asked.value(), key, deadline, held);
     } else {
-      last = getFromNeighbour(asked.value().node, key, deadline, held);
+      // What is on its SSD it brings by itself.
+      const uint32_t flags = asked.value().source == shm::AnswerSource::ssd ? 0 : shm::kLocalOnly;
+      last = getFromNeighbour(asked.value().node, flags, key, deadline, held);
     }
     if (last.ok() || (last.code != Code::timedOut && last.code != Code::unavailable)) return last;
     ::usleep(static_cast<useconds_t>(pauseUs));

@@ -24,7 +24,7 @@
 
 namespace fluxon::client {
 
-enum class Source : uint32_t { local = 1, neighbour = 2, remote = 3 };
+enum class Source : uint32_t { local = 1, neighbour = 2, remote = 3, ssd = 4, remoteSsd = 5 };
 
 struct Held {
   const char* data = nullptr;
@@ -109,7 +109,7 @@ class Client {
   Client() = default;
   bool probeAll(std::string_view key, Held& held);
   Error getByRing(std::string_view key, Time deadline, Held& held);
-  Error getFromNeighbour(const std::string& node, std::string_view key, Time deadline, Held& held);
+  Error getFromNeighbour(const std::string& node, uint32_t flags, std::string_view key, Time deadline, Held& held);
   Error follow(Attachment&, const Reply&, std::string_view key, Time deadline, Held& held);
   Result<Placed> askPlace(const Put&, shm::CommandKind, std::string_view value);
   static Error takeHeld(Attachment&, const Reply&, Source, Held&);

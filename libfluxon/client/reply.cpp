@@ -14,7 +14,7 @@ Reply readReply(const shm::CommandAnswer& answer, const char* payload) {
   reply.valueBytes = answer.valueBytes;
   reply.lease = answer.lease;
   reply.held = answer.held;
-  reply.fetched = answer.fetched != 0;
+  reply.source = static_cast<shm::AnswerSource>(std::min(answer.source, shm::kAnswerSources - 1));
   reply.node.assign(answer.node, ::strnlen(answer.node, sizeof answer.node));
   const uint32_t used = answer.payloadUsed;
   reply.payload.assign(payload, std::min(used, shm::kPayloadBytes));

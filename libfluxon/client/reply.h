@@ -20,7 +20,7 @@ struct Reply {
   uint64_t lease = 0;
   std::string node;
   uint32_t held = 0;  // 1 + index of a held word
-  bool fetched = false;
+  shm::AnswerSource source = shm::AnswerSource::memory;
   std::string payload;
 };
 

@@ -54,6 +54,10 @@ constexpr uint32_t kFarOnly = 1;
 // putStart: this owner was chosen by another one, the value goes nowhere else.
 constexpr uint32_t kPlacedHere = 16;
 
+// An export that a `stage` makes has the order's command as its id, with this bit; one of a put has its put_id, whose top bits are a term.
+constexpr uint64_t kStagedExport = uint64_t{1} << 63;
+constexpr bool isStaged(ExportId id) { return (id.value & kStagedExport) != 0; }
+
 // A version of a key at one owner.
 struct Version {
   std::string key;

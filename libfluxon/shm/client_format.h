@@ -117,6 +117,15 @@ struct CommandRequest {
 };
 static_assert(sizeof(CommandRequest) == 48);
 
+// Where the bytes of a get came from.
+enum class AnswerSource : uint32_t {
+  memory = 0,   // of the owner that answers: they were here
+  peer = 1,     // memory of another host, brought here for this get
+  ssd = 2,      // the SSD of the owner that answers
+  peerSsd = 3,  // the SSD of an owner of another host
+};
+constexpr uint32_t kAnswerSources = 4;
+
 struct CommandAnswer {
   uint32_t code;          // Code
   uint32_t payloadUsed;   // bytes of the payload: error detail, listing, node names
@@ -127,7 +136,7 @@ struct CommandAnswer {
   uint64_t lease;
   char node[40];          // get, putStart: the owner of this host that has it, or shall have it; empty: this one
   uint32_t held;          // get: 1 + the index of the held word that names the slot, 0: there is none
-  uint32_t fetched;       // get: 1: the value was brought here from another host for this get
+  uint32_t source;        // get: AnswerSource; with a node: ssd: it is to bring the value from its SSD when it is asked
 };
 static_assert(sizeof(CommandAnswer) == 96);
 

@@ -86,6 +86,7 @@ struct DirectoryHeader {
   Word highestMaster;
   Word contentIncarnation;        // in whose life the committed values were published; 0: they are worth nothing to the master
   Word life;                      // incarnation of the process that serves the files now; the file may be older
+  Word ssdLife;                   // of what its ssdd has on the SSD; any other is worth nothing. 0: none
   alignas(64) Half controlAsleep; // 1: a client must ring the eventfd after submitting
 };
 static_assert(sizeof(DirectoryHeader) == 320);

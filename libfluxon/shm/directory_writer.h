@@ -96,6 +96,8 @@ class DirectoryWriter {
   int64_t leaseUntilNs() const { return static_cast<int64_t>(memory_.header->leaseUntilNs.load(std::memory_order_relaxed)); }
   void setServing(Incarnation incarnation) { memory_.header->servingIncarnation.store(incarnation.value, std::memory_order_seq_cst); }
   Incarnation content() const { return Incarnation(memory_.header->contentIncarnation.load(std::memory_order_relaxed)); }
+  Incarnation ssd() const { return Incarnation(memory_.header->ssdLife.load(std::memory_order_relaxed)); }
+  void setSsd(Incarnation life) { memory_.header->ssdLife.store(life.value, std::memory_order_seq_cst); }
   void setContent(Incarnation incarnation) { memory_.header->contentIncarnation.store(incarnation.value, std::memory_order_seq_cst); }
 
  private:

@@ -147,7 +147,7 @@ TEST_CASE("layout: a command and its answer") {
   CHECK(hex(&answer, 56) ==
         "0100000002000000 0300000000000000 0400000000000000 0500000000000000 0600000000000000 0700000000000000 6e00000000000000");
   CHECK(offsetof(CommandAnswer, held) == 88);
-  CHECK(offsetof(CommandAnswer, fetched) == 92);
+  CHECK(offsetof(CommandAnswer, source) == 92);
   CHECK(static_cast<int>(CommandKind::scrub) == 14);
 }
 

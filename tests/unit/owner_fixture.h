@@ -59,12 +59,23 @@ struct HostStub final : Host {
   void scan(uint64_t id, std::vector<uint64_t> refs) override { scans.push_back({id, std::move(refs)}); }
   void fetch(Fetch fetch) override { fetches.push_back(std::move(fetch)); }
   void cancelFetches() override { cancelled = true; }
-  void exportValue(ExportId id, uint64_t, uint64_t) override { exported.insert(id); }
+  void exportValue(ExportId id, uint64_t, uint64_t, uint64_t ready) override {
+    exported.insert(id);
+    ready_[id] = ready;
+  }
+  void exportProgress(ExportId id, uint64_t ready) override { ready_[id] = ready; }
+  void exportFailed(ExportId id) override { failed.insert(id); }
+  void ssd(ssd::Message message) override { toSsd.push_back(std::move(message)); }
+  void ssdStartOver() override { startedOver = true; }
   void unexport(ExportId id) override { CHECK(exported.erase(id) == 1); }
   bool neighbour(const rpc::Peer& peer) override { return peer.hostId == "h"; }
   void leave() override { left = true; }
   std::deque<Fetch> fetches;
   std::set<ExportId> exported;
+  std::map<ExportId, uint64_t> ready_;
+  std::set<ExportId> failed;
+  std::deque<ssd::Message> toSsd;
+  bool startedOver = false;
   bool cancelled = false, left = false;
 };
 

@@ -54,7 +54,7 @@ TEST_CASE("flights: who asked has the value when its bytes are there, others whe
   const Answer answer = n.answer(n.first);
   CHECK(answer.offset == 8192);
   CHECK(answer.hold);
-  CHECK(answer.fetched);
+  CHECK(answer.source == shm::AnswerSource::peer);
   CHECK_FALSE(n.committed("k").has_value());
   const rpc::Request done = n.take(Kind::getDone);
   CHECK((done.code == Code::ok));

@@ -199,7 +199,7 @@ class MasterCore {
   void unstage(Member& source, OperationId stage, rpc::Version);
   void unstaged(Member&, const rpc::Request&, Time now);
   // Not 0, and no put_id: those are the ids of other exports.
-  static ExportId exportOf(OperationId stage) { return ExportId(stage.value | uint64_t{1} << 63); }
+  static ExportId exportOf(OperationId stage) { return ExportId(stage.value | rpc::kStagedExport); }
 
   // space.cpp: what waits for space, victims
   Member* lacksSpaceForPut(Member&, const rpc::Request&, Time now);

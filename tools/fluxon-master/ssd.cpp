@@ -140,7 +140,6 @@ void MasterCore::staged(Member& member, const rpc::Request& request, Time now) {
   member.space.free(item.offset);
   dropStaged(get);
   if (++get.stagings == kStagings) {
-    FLUXON_MARK("master: a get gives up after its last source on an SSD");
     replyCode(*get.member, get.request.id, Code::unavailable, "no node could bring the value from its SSD, at last " + member.node());
   } else {
     get.request.after = member.node();

@@ -76,7 +76,7 @@ bool ClientRing::answer(uint32_t index, const Answer& from) {
   const bool full = from.hold && held == 0;
   to.code = static_cast<uint32_t>(full ? Code::tooMany : from.code);
   to.held = held;
-  to.fetched = from.fetched;
+  to.source = static_cast<uint32_t>(from.source);
   const size_t used = std::min<size_t>(from.payload.size(), shm::kPayloadBytes);
   to.payloadUsed = static_cast<uint32_t>(used);
   std::memcpy(file_.payloads[index], from.payload.data(), used);

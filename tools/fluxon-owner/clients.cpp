@@ -14,6 +14,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "attach.h"
 #include "base/log.h"
 
 namespace fluxon::owner {
@@ -23,23 +24,8 @@ constexpr size_t kSlice = 128;  // commands between two looks at everything else
 constexpr int kMessagesATurn = 16;
 constexpr size_t kLargestTouchReport = 16384;
 
-// One message with descriptors. False: the peer is gone or does not read.
 bool sendMessage(int socket, const shm::AttachReply& reply, const int* descriptors, size_t count) {
-  iovec io{const_cast<shm::AttachReply*>(&reply), sizeof reply};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * shm::kAttachDescriptors)] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  if (count > 0) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int) * count);
-    std::memcpy(CMSG_DATA(head), descriptors, sizeof(int) * count);
-  }
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof reply);
+  return sendWithDescriptors(socket, &reply, sizeof reply, descriptors, count);
 }
 
 shm::AttachReply makeReply(Code code, ClientId client, const std::string& detail) {
@@ -155,8 +141,11 @@ kj::Promise<void> Clients::accept() {
 
 // A connection that has not attached yet: its first message decides.
 kj::Promise<void> Clients::converse(shm::Descriptor socket) {
-  shm::AttachRequest request{};
-  const ssize_t n = ::recv(socket.get(), &request, sizeof request, MSG_DONTWAIT);
+  union First {
+    shm::AttachRequest client;
+    ssd::SsddAttach ssdd;
+  } first{};
+  const ssize_t n = ::recv(socket.get(), &first, sizeof first, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     using Observer = kj::UnixEventPort::FdObserver;
     auto observer = kj::heap<Observer>(daemon_.io().unixEventPort, socket.get(), Observer::OBSERVE_READ);
@@ -165,6 +154,11 @@ kj::Promise<void> Clients::converse(shm::Descriptor socket) {
         [this, socket = std::move(socket)]() mutable { return converse(std::move(socket)); });
   }
   if (n == 0) return kj::READY_NOW;
+  if (n == static_cast<ssize_t>(sizeof first.ssdd) && std::memcmp(first.ssdd.magic, ssd::kSsddAttachMagic, 8) == 0) {
+    events_.ssdd(socket, first.ssdd);
+    return kj::READY_NOW;
+  }
+  const shm::AttachRequest& request = first.client;
   const bool good = n == static_cast<ssize_t>(sizeof request) && std::memcmp(request.magic, shm::kAttachMagic, 8) == 0 &&
                     request.version == shm::kFormatVersion && request.kind == static_cast<uint32_t>(shm::AttachKind::attach);
   if (!good) {

@@ -28,6 +28,7 @@
 #include "rpc/daemon.h"
 #include "shm/client_format.h"
 #include "shm/mapped_file.h"
+#include "ssd/ssdd_format.h"
 
 namespace fluxon::owner {
 
@@ -47,6 +48,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
     std::function<void(Caller, Command)> command;
     std::function<void(ClientId)> gone;
     std::function<void()> slice;  // after a slice of commands
+    std::function<void(shm::Descriptor& socket, const ssd::SsddAttach&)> ssdd;  // an ssdd wants to attach
   };
   Clients(rpc::Daemon&, NodeFiles&, uint64_t maxClients, Events);
   ~Clients();

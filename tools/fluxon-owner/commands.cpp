@@ -59,6 +59,7 @@ void OwnerCore::command(Caller caller, Command command, Time now) {
       forward(caller, command, std::move(request), now);
       break;
     }
+    case Kind::scrub: scrub(caller); break;
     default: answerCode(caller, Code::protocol, "unknown command"); break;
   }
   flush(now);

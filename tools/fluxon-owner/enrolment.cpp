@@ -42,6 +42,7 @@ const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {
     registration_.incarnation = fresh;
     registration_.occupied = core_.occupied();
     registration_.adopts = core_.content();
+    registration_.ssdLife = core_.describeSsd();
   }
   registration_.sent = sent_ = now;
   return registration_;

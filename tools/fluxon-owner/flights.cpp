@@ -10,6 +10,7 @@ namespace fluxon::owner {
 namespace {
 
 constexpr size_t kOrdersKnown = 4096;
+constexpr unsigned kMostSsdFailures = 3;
 
 }  // namespace
 
@@ -40,6 +41,7 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
     answer.node = reply.peer.node;
     answer.putId = reply.putId;
     answer.valueBytes = reply.bytes;
+    if (reply.ssd) answer.source = shm::AnswerSource::ssd;
     host_.answer(pending.caller, std::move(answer));
   }
   // Those who waited for this answer ask by themselves: there is no flight to share.
@@ -50,9 +52,12 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
 // The master has given a place for the value.
 void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
   const std::string key = pending.request.key;
-  Fetch fetch{0, reply.peer, key, reply.putId, reply.exportId, reply.sourceOffset, reply.offset, reply.bytes, pending.asked.deadline};
-  const std::optional<uint32_t> slot =
-      pending.given ? std::nullopt : startFlight({0, reply.putId, pending.request.id, {}, reply.peer.node}, std::move(fetch), now);
+  Fetch fetch{0, reply.peer, key, reply.putId, reply.exportId, reply.sourceOffset, reply.offset, reply.bytes, pending.asked.deadline,
+              reply.ssd};
+  Flight flown{0, reply.putId, pending.request.id, {}, reply.peer.node};
+  if (reply.ssd) flown.source = shm::AnswerSource::ssd;
+  if (reply.exportId) flown.source = shm::AnswerSource::peerSsd;
+  const std::optional<uint32_t> slot = pending.given ? std::nullopt : startFlight(std::move(flown), std::move(fetch), now);
   if (!slot) {
     if (pending.given) FLUXON_MARK("owner: nobody wants a flight any more");
     if (pending.given) refuseFlight(pending.request.id, {}, Code::unavailable, reply.offset, true);
@@ -94,13 +99,14 @@ std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time)
     return std::nullopt;
   }
   const OperationId operation = flight.asked ? flight.asked : flight.ordered;
-  const std::optional<uint32_t> slot = directory_.grant(fetch.key, keyHash(fetch.key), fetch.offset, fetch.bytes, 0, operation);
+  const std::optional<uint32_t> slot =
+      directory_.grant(fetch.key, keyHash(fetch.key), fetch.offset, fetch.bytes, fetch.ssd ? kSsdWriter.value : 0, operation);
   if (!slot) {
     ++counters_.directoryFull;
     refuseFlight(flight.asked, flight.ordered, Code::noSpace, fetch.offset, true);
     return std::nullopt;
   }
-  ++counters_.fetches;
+  ++(fetch.ssd ? counters_.ssdLoads : counters_.fetches);
   flight.slot = *slot;
   fetch.id = nextFlight_++;
   flights_.emplace(fetch.id, std::move(flight));
@@ -132,6 +138,7 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   FLUXON_CHECK(found != flights_.end(), "a fetch that is not under way has ended");
   const Flight flight = std::move(found->second);
   flights_.erase(found);
+  if (flight.staged) return stageLoaded(flight, error.code, now);
   if (flight.orphan) {
     FLUXON_MARK("owner: a flight ends after its term");
     directory_.release(flight.slot);  // the master of this term has not heard of it
@@ -141,10 +148,12 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   Control& control = controls_.at(key);
   if (control.flight == id) control.flight = 0;
   if (error.ok()) {
-    counters_.fetchedBytes += directory_.payloadBytes(flight.slot);
+    const bool own = flight.source == shm::AnswerSource::ssd;
+    (own ? counters_.ssdLoadedBytes : counters_.fetchedBytes) += directory_.payloadBytes(flight.slot);
     directory_.submit(flight.slot);
     if (flight.exported) incoming_.emplace(flight.slot, retireOlder(flight.slot, flight.putId));
   }
+  if (flight.source == shm::AnswerSource::ssd) dropUnreadable(flight.slot, flight.putId, error.code);
   rpc::Request done;
   done.kind = rpc::RequestKind::getDone;
   done.put = flight.asked;
@@ -155,12 +164,19 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
     pending.slot = flight.slot;
     // Those who waited had asked before the master named this version, or joined while no invalidation had closed the flight: what
     // becomes of the copy does not concern them.
-    answerHeld(flight.slot, flight.putId, takeWaiting(key, id));
+    answerHeld(flight.slot, flight.putId, flight.source, takeWaiting(key, id));
     return flush(now);
   }
-  ++counters_.fetchesFailed;
+  ++(flight.source == shm::AnswerSource::ssd ? counters_.ssdLoadsFailed : counters_.fetchesFailed);
   freeSlot(flight.slot);
+  const bool fromSsd = flight.source == shm::AnswerSource::ssd || flight.source == shm::AnswerSource::peerSsd;
   for (Waiting& waiting : takeWaiting(key, id)) {
+    // The master has heard that this SSD does not have the value; there are not many more that could have it.
+    if (fromSsd && ++waiting.command.ssdFailures > kMostSsdFailures) {
+      FLUXON_MARK("owner: a get is given up after several SSDs");
+      answerCode(waiting.caller, Code::unavailable, "node " + flight.node + ": " + error.message());
+      continue;
+    }
     waiting.command.avoid = flight.node;
     waiting.command.alone = true;
     FLUXON_MARK("owner: a get whose fetch failed asks again");
@@ -179,6 +195,7 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   const uint32_t slot = pending.slot;
   const std::string key(directory_.key(slot));
   const bool published = reply.code == Code::ok && reply.published;
+  const bool put = incoming_.count(slot) != 0;
   if (const auto incoming = incoming_.find(slot); incoming != incoming_.end()) {
     if (!published) {
       FLUXON_MARK("owner: the copy of a put is not wanted any more");
@@ -196,11 +213,12 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   if (published && current && serving(now) && !newer) {
     if (undecided(slot)) {
       FLUXON_MARK("owner: a copy waits for a put of its key");
-      published_.emplace(slot, Published{reply.putId, reply.lease});
+      published_.emplace(slot, Published{reply.putId, reply.lease, put});
       open(key);
     } else {
       awaitReaders(retireOlder(slot, reply.putId));
       directory_.commit(slot, reply.putId, reply.lease);
+      if (put) persist(slot, now);
     }
   } else {
     if (published) FLUXON_MARK("owner: a copy that is a replica at the master is not readable here");
@@ -214,14 +232,15 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
 }
 
 // Each of those who waited holds the value by a held word: the master has not decided about it yet, and nobody else finds it.
-void OwnerCore::answerHeld(uint32_t slot, PutId putId, const std::deque<Waiting>& waiting) {
+void OwnerCore::answerHeld(uint32_t slot, PutId putId, shm::AnswerSource source, const std::deque<Waiting>& waiting) {
   for (const Waiting& each : waiting) {
     Answer answer;
     answer.slotRef = directory_.ref(slot);
     answer.putId = putId;
     answer.offset = directory_.offset(slot);
     answer.valueBytes = directory_.payloadBytes(slot);
-    answer.hold = answer.fetched = true;
+    answer.hold = true;
+    answer.source = source;
     host_.answer(each.caller, std::move(answer));
   }
 }
@@ -229,6 +248,11 @@ void OwnerCore::answerHeld(uint32_t slot, PutId putId, const std::deque<Waiting>
 void OwnerCore::unexported(ExportId id, Time now) {
   const auto found = exports_.find(id);
   FLUXON_CHECK(found != exports_.end(), "an export that is none has ended");
+  if (found->second.staged) {
+    found->second.readable = false;
+    settleStage(id, now);
+    return flush(now);
+  }
   const uint32_t slot = found->second.slot;
   const std::string key(directory_.key(slot));
   exports_.erase(found);

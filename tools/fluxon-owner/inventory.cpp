@@ -6,6 +6,11 @@
 #include "owner_core.h"
 
 namespace fluxon::owner {
+namespace {
+
+constexpr uint64_t kOnSsd = uint64_t{1} << 63;  // in an inventory: no offset, but a place in the list of what is on the SSD
+
+}  // namespace
 
 void OwnerCore::adopt(const std::set<uint64_t>& living) {
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
@@ -27,6 +32,7 @@ void OwnerCore::adopt(const std::set<uint64_t>& living) {
         // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
         if (living.count(directory_.writer(slot))) {
           FLUXON_MARK("owner: adopts a grant whose writer lives");
+          if (directory_.writer(slot) == kSsdWriter.value) FLUXON_MARK("owner: adopts what an ssdd may be writing");
           Put put;
           put.client = ClientId(directory_.writer(slot));
           put.orphan = true;
@@ -42,7 +48,7 @@ void OwnerCore::adopt(const std::set<uint64_t>& living) {
 }
 
 Incarnation OwnerCore::content() const {
-  return directory_.count(shm::SlotState::committed) > 0 ? directory_.content() : Incarnation();
+  return directory_.count(shm::SlotState::committed) > 0 || ssdLife_ ? directory_.content() : Incarnation();
 }
 
 // The term is over for us. Commands under way are answered, grants stay with their writers as orphans, flights and exports end when
@@ -56,6 +62,22 @@ void OwnerCore::part(bool keep, Time now) {
     directory_.setLease(0);
     directory_.setServing(Incarnation());
     directory_.setContent(Incarnation());
+  }
+  // What ssdd is asked, or tells, from here on is for the next time. What it has stays with the values, and goes with them.
+  described_ = false;
+  reportEnds_ = false;
+  invalidating_.clear();
+  while (!persists_.empty()) endPersist(persists_.begin()->first);
+  persistQueue_.clear();
+  commits_.clear();
+  ssdInventory_.clear();
+  listing_ = 0;
+  if (ssdLife_ && !keep) {
+    host_.ssdStartOver();
+    ssdLost(now);
+  } else if (ssdLife_) {
+    forgetting_ = nextSsd_++;
+    host_.ssd({ssd::MessageKind::forget, forgetting_});
   }
   failPending(now);
   pending_.clear();
@@ -75,7 +97,7 @@ void OwnerCore::part(bool keep, Time now) {
   if (!flights_.empty()) FLUXON_MARK("owner: a term ends under a flight");
   if (!exports_.empty()) FLUXON_MARK("owner: a term ends under an export");
   for (auto& [id, flight] : flights_) flight.orphan = true, busy.insert(flight.slot);
-  for (const auto& [id, exported] : exports_) busy.insert(exported.slot);
+  for (auto& [id, exported] : exports_) exported.orphan = true, busy.insert(exported.slot);
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     switch (directory_.state(slot)) {
       case shm::SlotState::free: break;
@@ -118,7 +140,10 @@ void OwnerCore::part(bool keep, Time now) {
   if (!flights_.empty()) host_.cancelFetches();
   std::vector<ExportId> exports;
   for (const auto& [id, exported] : exports_) exports.push_back(id);
-  for (const ExportId id : exports) endExport(id);
+  for (const ExportId id : exports) {
+    endExport(id);
+    if (exports_.count(id) != 0 && exports_.at(id).staged) settleStage(id, now);
+  }
   scanRetired(now);
 }
 
@@ -127,7 +152,7 @@ bool OwnerCore::stop(Time now) {
   for (const auto& [when, next] : std::exchange(later_, {})) answerCode(next.caller, Code::unavailable, "the owner stops");
   directory_.setLease(0);
   directory_.setServing(Incarnation());
-  return directory_.count(shm::SlotState::committed) > 0;
+  return directory_.count(shm::SlotState::committed) > 0 || ssdLife_;
 }
 
 std::vector<Extent> OwnerCore::occupied() {
@@ -150,6 +175,7 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
   leaseFrom_ = sent;
   nextId_ = 1;
   listening_ = true;
+  tellSsd();
   if (inventory == Inventory::none) {
     FLUXON_CHECK(directory_.count(shm::SlotState::committed) == 0, "joined without an inventory, but with values");
     serve(now);
@@ -161,11 +187,17 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
   }
   // The oldest first: the master takes the order for that of their age.
   std::sort(inventory_.begin(), inventory_.end(), [&](uint32_t a, uint32_t b) { return directory_.putId(a) > directory_.putId(b); });
+  ssdReported_ = 0;
+  if (ssdLife_) {
+    listing_ = nextSsd_++;
+    host_.ssd({ssd::MessageKind::list, listing_});
+  }
   report();
 }
 
-// The next page, when the last one is answered.
+// The next page, when the last one is answered: what is in memory, then what is on the SSD.
 void OwnerCore::report() {
+  if (reportEnds_) return;
   for (const auto& [id, pending] : pending_) {
     if (pending.request.kind == rpc::RequestKind::inventory) return;
   }
@@ -181,7 +213,13 @@ void OwnerCore::report() {
     page.items.push_back({std::string(directory_.key(slot)), directory_.putId(slot), directory_.offset(slot),
                           directory_.payloadBytes(slot), directory_.lease(slot)});
   }
-  page.count = inventory_.empty() ? 1 : 0;
+  for (; ssdReported_ < ssdInventory_.size() && page.items.size() < settings_.inventoryPage; ++ssdReported_) {
+    page.items.push_back(ssdInventory_[ssdReported_]);
+    page.items.back().offset = kOnSsd | ssdReported_;
+  }
+  const bool last = inventory_.empty() && listing_ == 0 && ssdReported_ == ssdInventory_.size();
+  if (page.items.empty() && !last) return;  // the list is under way
+  page.count = last ? 1 : 0;
   request(std::move(page), {}, shm::CommandKind{});
 }
 
@@ -204,8 +242,24 @@ void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time
     retired_.push_back(slot);
   }
   page_.clear();
+  std::vector<rpc::Version> dead;
+  for (const rpc::Version& item : page.items) {
+    if (!item.ssd || !refused.count(item.offset) || !ssdLife_) continue;
+    FLUXON_MARK("owner: the master refuses what is on the SSD");
+    ++counters_.adoptRefused;
+    dead.push_back({item.key, PutId(item.putId.value + 1)});
+  }
+  if (!dead.empty()) invalidateSsd(dead, {{}, now, {}});
   if (page.count == 0) return;
-  reporting_ = false;
+  // Serving, this life is the one whose list the next term believes: what was refused is to be gone from it.
+  reportEnds_ = true;
+  if (!dropsRefused()) return endReport(now);
+  FLUXON_MARK("owner: it waits for ssdd before it serves");
+}
+
+void OwnerCore::endReport(Time now) {
+  reportEnds_ = reporting_ = false;
+  ssdInventory_.clear();
   nextRetiredScan_ = now;
   serve(now);
   heartbeat({}, now);  // tells the master that the values it refused are gone

@@ -135,7 +135,7 @@ NodeFiles::~NodeFiles() {
     directory_->setServing(Incarnation());
   }
   ::unlink(file("socket").c_str());
-  const bool worth = directory_ && directory_->count(shm::SlotState::committed) > 0;
+  const bool worth = directory_ && (directory_->count(shm::SlotState::committed) > 0 || directory_->ssd());
   if (worth && !discarded_) return;
   shm::unlinkNodeFiles(paths_, node_);
   ::unlink(file("lock").c_str());

@@ -14,16 +14,19 @@ constexpr size_t kOrdersKnown = 4096;  // orders come again right after a lost c
 void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
   switch (message.kind) {
     case rpc::CommandKind::reply: reply(message.reply, now); break;
-    case rpc::CommandKind::invalidate: invalidate(message); break;
-    case rpc::CommandKind::reclaim: reclaim(message); break;
+    case rpc::CommandKind::invalidate: invalidate(message, now); break;
+    case rpc::CommandKind::reclaim: reclaim(message, now); break;
     case rpc::CommandKind::replicate: replicate(message, now); break;
+    case rpc::CommandKind::stage: stage(message, now); break;
+    case rpc::CommandKind::unstage: unstage(message, now); break;
     case rpc::CommandKind::leave: host_.leave(); break;
     case rpc::CommandKind::shrink: shrinkReserve(Time::never()); break;
   }
   flush(now);
 }
 
-void OwnerCore::invalidate(const rpc::MasterMessage& message) {
+void OwnerCore::invalidate(const rpc::MasterMessage& message, Time now) {
+  std::vector<uint32_t> retired;
   for (const rpc::Version& item : message.items) {
     const auto control = controls_.find(item.key);
     if (control != controls_.end() && control->second.bound < item.putId) {
@@ -39,18 +42,25 @@ void OwnerCore::invalidate(const rpc::MasterMessage& message) {
       }
       if (state == shm::SlotState::reclaiming) FLUXON_MARK("owner: an invalidation of what is being reclaimed");
       directory_.retire(slot);
-      retired_.push_back(slot);
+      retired.push_back(slot);
       ++counters_.invalidated;
     });
   }
-  rpc::Request done;
-  done.kind = rpc::RequestKind::invalidateDone;
-  done.command = message.command;
-  request(std::move(done), {}, shm::CommandKind{});
-  nextRetiredScan_ = Time{0};
+  // What is on the SSD is over when ssdd has said so: it keeps that in mind when this process dies.
+  if (ssdLife_ && !message.items.empty()) return invalidateSsd(message.items, {message.command, now, std::move(retired)});
+  invalidated({message.command, now, std::move(retired)});
 }
 
-void OwnerCore::reclaim(const rpc::MasterMessage& message) {
+// The master names what was retired until it hears this, so nothing of it is released before.
+void OwnerCore::invalidated(const Invalidation& invalidation) {
+  rpc::Request done;
+  done.kind = rpc::RequestKind::invalidateDone;
+  done.command = invalidation.order;
+  request(std::move(done), {}, shm::CommandKind{});
+  awaitReaders(invalidation.retired);
+}
+
+void OwnerCore::reclaim(const rpc::MasterMessage& message, Time now) {
   for (const auto& [id, scan] : scans_) {
     if (scan.order != message.command) continue;
     FLUXON_MARK("owner: a reclaim comes twice, the first one is under way");
@@ -72,6 +82,10 @@ void OwnerCore::reclaim(const rpc::MasterMessage& message) {
       const shm::SlotState state = directory_.state(slot);
       if (state == shm::SlotState::pending) scan.results[i] = rpc::ReclaimResult::busy;
       if (state != shm::SlotState::committed || directory_.putId(slot) != item.putId) return;
+      if (!yieldsPersist(slot, now)) {
+        scan.results[i] = rpc::ReclaimResult::busy;
+        return;
+      }
       const uint64_t ref = directory_.ref(slot);
       directory_.beginReclaim(slot);
       scan.refs.push_back(ref);
@@ -107,7 +121,7 @@ void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
       const uint64_t ref = directory_.ref(slot);
       const auto scannedSlot = byRef.find(ref);
       if (scannedSlot != byRef.end() && scannedSlot->second) FLUXON_MARK("owner: a retired value is still held");
-      if (scannedSlot == byRef.end() || scannedSlot->second) return false;
+      if (scannedSlot == byRef.end() || scannedSlot->second || persisting_.count(slot)) return false;
       freeSlot(slot);
       return true;
     });

@@ -22,7 +22,8 @@ OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* s
       segment_(segment),
       segmentBytes_(segmentBytes),
       host_(host),
-      reserve_(segmentBytes / 32) {}
+      reserve_(segmentBytes / 32),
+      awaitsSsd_(settings_.awaitsSsd) {}
 
 void OwnerCore::reconnected(Duration lease, Time sent) {
   lease_ = lease;
@@ -93,7 +94,8 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
     FLUXON_MARK("owner: a put is exported");
     ++counters_.exports;
     exports_.emplace(ExportId(put.putId.value), Export{slot});
-    host_.exportValue(ExportId(put.putId.value), directory_.offset(slot), directory_.payloadBytes(slot));
+    const uint64_t bytes = directory_.payloadBytes(slot);
+    host_.exportValue(ExportId(put.putId.value), directory_.offset(slot), bytes, bytes);
   } else if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot, put.putId);
   rpc::Request request;
   if (put.operation) {
@@ -192,6 +194,7 @@ void OwnerCore::tick(Time now) {
     }
   }
   if (now >= nextRetiredScan_) scanRetired(now);
+  tickSsd(now);
   flush(now);
 }
 
@@ -200,6 +203,7 @@ Time OwnerCore::nextWake() const {
   if (!retired_.empty() && !retiredScanning_ && !reporting_) next = nextRetiredScan_;
   if (!lapsed_) next = std::min(next, Time{directory_.leaseUntilNs()});
   if (!later_.empty()) next = std::min(next, later_.begin()->first);
+  next = std::min(next, ssdWake());
   return next;
 }
 
@@ -224,6 +228,7 @@ void OwnerCore::flush(Time now) {
     releases_.clear();
     request(std::move(release), {}, shm::CommandKind{});
   }
+  tellSsdNews(now);
   for (const Reserve::Want& want : reserve_.refill()) {
     rpc::Request ask;
     ask.kind = rpc::RequestKind::reserve;

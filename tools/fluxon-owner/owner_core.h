@@ -20,6 +20,9 @@
 //   A copy of an exported value is a put of which this owner is the home: as with its own puts, older values are retired before the
 //   master hears that the bytes are here.
 //
+// Beside the segment the owner may have an SSD, which is its ssdd's (ssd.cpp): what is put here is persisted, what is not in memory any
+// more is loaded by a flight. Nobody else reads from it.
+//
 // Joining with values (after a new term, a fence, or in the next life of the process): everything that may write into the segment has
 // ended before the master is told what is in use; committed values are listed page by page, and those that the answer names go.
 // Serving begins with the answer to the last page.
@@ -36,7 +39,7 @@
 //      the master hears `release`, or `ok` as the result of a reclaim, exactly once.
 //   6. A request is kept until it is answered and sent again, with its id, after a lost connection of the same term.
 //   7. An extent that a fetch may still write, or that an export may still read, is in no state but granted or pending until the host
-//      has said that the fetch or the export is over.
+//      has said that the fetch or the export is over. Those that ssdd writes carry its mark, so that the next life waits for it too.
 //   8. The header's content incarnation is that of the last life that the master has accepted the values of. It changes before this
 //      owner says anything else to the master, and never while a value is committed that the master has refused.
 // One thread.
@@ -56,6 +59,7 @@
 #include "rpc/messages.h"
 #include "shm/client_format.h"
 #include "shm/directory_writer.h"
+#include "ssd/messages.h"
 
 namespace fluxon::owner {
 
@@ -75,6 +79,7 @@ struct Command {
   std::string avoid;
   bool far = false;
   bool alone = false;
+  unsigned ssdFailures = 0;  // how often an SSD that was to have the value did not
 };
 
 struct Answer {
@@ -87,7 +92,7 @@ struct Answer {
   std::string node;
   std::string payload;  // detail of an error, listing, names
   bool hold = false;    // the client is to hold the slot by a held word, set before it hears the answer
-  bool fetched = false; // brought here for this get
+  shm::AnswerSource source = shm::AnswerSource::memory;
 };
 
 // A value to be brought into the segment: the value of key with put_id at the peer, or what the peer has exported under the put_id.
@@ -101,7 +106,11 @@ struct Fetch {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   Time deadline;
+  bool ssd = false;  // from this owner's own SSD
 };
+
+// Who writes into extents that ssdd loads: no client has this id.
+constexpr ClientId kSsdWriter{UINT64_MAX};
 
 // Where a command came from: the client and its command slot. client 0: the owner itself.
 struct Caller {
@@ -121,10 +130,17 @@ class Host {
   virtual void fetch(Fetch) = 0;
   virtual void cancelFetches() = 0;
   // Lets peers read bytes of the segment under an id; unexport() ends that, and unexported() says when nobody reads them any more.
-  virtual void exportValue(ExportId id, uint64_t offset, uint64_t bytes) = 0;
+  // The first `ready` bytes are there; what peers ask for beyond waits for exportProgress(), or fails with exportFailed().
+  virtual void exportValue(ExportId id, uint64_t offset, uint64_t bytes, uint64_t ready) = 0;
+  virtual void exportProgress(ExportId id, uint64_t ready) = 0;
+  virtual void exportFailed(ExportId id) = 0;
   virtual void unexport(ExportId id) = 0;
   // Clients of this owner can read that one's segment.
   virtual bool neighbour(const rpc::Peer&) = 0;
+  // To the ssdd that is attached; what it says comes by ssd(). Loads go by fetch(), which keeps its promise when ssdd dies, too.
+  virtual void ssd(ssd::Message) = 0;
+  // Nothing of what is on the SSD is worth anything any more: the channel ends, ssdd comes back empty under another life.
+  virtual void ssdStartOver() = 0;
   // Everything is elsewhere: this process is to leave for good.
   virtual void leave() = 0;
 };
@@ -134,6 +150,8 @@ struct OwnerCounters {
   uint64_t refused = 0, invalidated = 0, reclaimed = 0, reclaimBusy = 0, rejoins = 0, scans = 0, directoryFull = 0;
   uint64_t fetches = 0, fetchesFailed = 0, fetchedBytes = 0, temporary = 0, joinedFlights = 0, copiesOrdered = 0, exports = 0, adopted = 0,
            adoptRefused = 0;
+  uint64_t persists = 0, persistsTaken = 0, persistsIgnored = 0, persistsFailed = 0, persistsGivenUp = 0, persistedBytes = 0;
+  uint64_t ssdLoads = 0, ssdLoadsFailed = 0, ssdLoadedBytes = 0, ssdEvicted = 0, staged = 0, ssdLost = 0;
 };
 
 class OwnerCore {
@@ -141,6 +159,8 @@ class OwnerCore {
   struct Settings {
     std::string node;
     size_t inventoryPage = 1024;  // values of one message; heartbeats pass between the pages
+    size_t persistsAtOnce = 128;  // told to ssdd; others wait here
+    bool awaitsSsd = false;       // ssdd of the last life lives, and may bring what it has: ssdExpected(false) ends the wait
   };
   OwnerCore(Settings, shm::DirectoryWriter&, char* segment, uint64_t segmentBytes, Host&);
 
@@ -154,10 +174,12 @@ class OwnerCore {
   void drop(Time now) { part(false, now); }
   // This process ends in order: nothing is served from here on. True: values stay for the next life.
   bool stop(Time now);
-  size_t unsettled() const { return scans_.size() + flights_.size() + exports_.size(); }
+  size_t unsettled() const { return scans_.size() + flights_.size() + exports_.size() + (forgetting_ != 0) + awaitsSsd_; }
   std::vector<Extent> occupied();
   // The life whose values are here, 0: there are none.
   Incarnation content() const;
+  // What a registration says of the SSD: any other life of it is worth nothing from here on.
+  Incarnation describeSsd();
   // The master has registered us. `inventory`: it wants the list of our values; else it must be that there are none.
   enum class Inventory { none, wanted };
   void registered(Incarnation, Duration lease, Time sent, Inventory, Time now);
@@ -172,6 +194,16 @@ class OwnerCore {
   void scanned(uint64_t scan, const std::vector<bool>& held, Time now);
   void fetched(uint64_t flight, const Error&, Time now);
   void unexported(ExportId, Time now);
+  // Of an ssd fetch: so many bytes from its beginning on are there.
+  void loading(uint64_t flight, uint64_t bytes);
+
+  // May an ssdd of that life attach? One that is not empty only before the master is told what is here.
+  bool takesSsd(Incarnation life, bool empty) const { return empty || (!described_ && life == directory_.ssd()); }
+  void ssdAttached(Incarnation life, Time now);
+  void ssdGone(Time now);
+  void ssd(const ssd::Message&, Time now);
+  // No ssdd will come with what it had.
+  void ssdExpected(bool expected) { awaitsSsd_ = expected; }
   // `touched`: slots that clients have read since the last heartbeat, oldest first.
   void heartbeat(const std::vector<uint32_t>& touched, Time now);
   void tick(Time now);
@@ -194,6 +226,8 @@ class OwnerCore {
   size_t retired() const { return retired_.size(); }
   size_t flights() const { return flights_.size(); }
   size_t exports() const { return exports_.size(); }
+  Incarnation ssdLife() const { return ssdLife_; }
+  size_t persists() const { return persists_.size(); }
 
  private:
   struct Put {
@@ -216,6 +250,7 @@ class OwnerCore {
     bool given = false;          // the caller is not waiting for it any more (our lease ran out): only the effects count
     Command asked;               // a get or a putStart: to run again
     PutId putId;                 // spread: what was put
+    std::vector<uint64_t> persists;  // ssdCommit: of its items
   };
   struct Waiting {
     Caller caller;
@@ -236,7 +271,14 @@ class OwnerCore {
     OperationId ordered;  // by the master
     std::string node;     // whom it comes from
     bool exported = false;  // the value of a put that waits for it
+    shm::AnswerSource source = shm::AnswerSource::peer;
+    ExportId staged;        // brought from our SSD for another host
     bool orphan = false;  // of a term that is over
+  };
+  struct Invalidation {
+    OperationId order;  // 0: of values that an inventory refused
+    Time when;          // ssdd was asked
+    std::vector<uint32_t> retired;
   };
   struct Scan {
     std::vector<uint64_t> refs;
@@ -278,18 +320,42 @@ class OwnerCore {
   void refuseFlight(OperationId asked, OperationId ordered, Code, uint64_t offset, bool release);
   void landed(Pending&, const rpc::Reply&, Time now);
   std::deque<Waiting> takeWaiting(const std::string& key, uint64_t flight);
-  void answerHeld(uint32_t slot, PutId, const std::deque<Waiting>&);
+  void answerHeld(uint32_t slot, PutId, shm::AnswerSource, const std::deque<Waiting>&);
   void endExport(ExportId);
+
+  // ssd.cpp
+  void persist(uint32_t slot, Time now);
+  void pumpPersists();
+  bool stillThere(uint64_t ref, PutId putId) const;
+  void endPersist(uint64_t id);
+  bool yieldsPersist(uint32_t slot, Time now);
+  void persisted(const ssd::Message&);
+  void ssdCommitted(const Pending&, const rpc::Reply&);
+  void ssdLost(Time now);
+  void tickSsd(Time now);
+  Time ssdWake() const;
+  bool dropsRefused() const;
+  void tellSsd();
+  void tellSsdNews(Time now);
+  void invalidateSsd(const std::vector<rpc::Version>& items, Invalidation);
+  void stage(const rpc::MasterMessage&, Time now);
+  bool dropUnreadable(uint32_t slot, PutId, Code);
+  void stageLoaded(const Flight&, Code, Time now);
+  void unstage(const rpc::MasterMessage&, Time now);
+  void settleStage(ExportId, Time now);
+  void scrub(Caller);
 
   // inventory.cpp
   void part(bool keep, Time now);
   void report();
   void reported(const rpc::Request&, const rpc::Reply&, Time now);
+  void endReport(Time now);
   void serve(Time now);
 
   // orders.cpp
-  void invalidate(const rpc::MasterMessage&);
-  void reclaim(const rpc::MasterMessage&);
+  void invalidate(const rpc::MasterMessage&, Time now);
+  void invalidated(const Invalidation&);
+  void reclaim(const rpc::MasterMessage&, Time now);
   void startScan(Scan);
   void scanRetired(Time now);
 
@@ -317,6 +383,7 @@ class OwnerCore {
   struct Published {
     PutId putId;
     KeyLeaseId lease;
+    bool put;  // or a copy of another owner's
   };
   std::unordered_map<uint32_t, Published> published_;  // pending slots whose values wait for other puts of their key
   std::unordered_map<uint32_t, std::vector<uint32_t>> incoming_;  // pending slots of exported values: what they have retired
@@ -324,6 +391,12 @@ class OwnerCore {
   struct Export {
     uint32_t slot = 0;
     bool ending = false;
+    // Of what is brought from our SSD for another host: the slot goes when nobody reads or writes it any more and the master says so.
+    bool staged = false;
+    bool readable = true;
+    uint64_t loading = 0;  // flight
+    OperationId unstage;   // order
+    bool orphan = false;   // of a term that is over
   };
   std::map<ExportId, Export> exports_;         // slots that peers may read
   std::unordered_map<std::string, Control> controls_;
@@ -346,6 +419,34 @@ class OwnerCore {
   Time leaseFrom_{0};                    // reporting: the lease runs from here
   bool reporting_ = false;
   bool contentRefused_ = false;
+
+  // --- the SSD (ssd.cpp)
+  struct Persist {
+    enum class State { queued, writing, asked } state = State::queued;
+    uint64_t ref = 0;  // of the slot
+    std::string key;
+    PutId putId;
+    uint64_t bytes = 0;
+    Time since{0};
+  };
+  Incarnation ssdLife_;  // attached; 0: none
+  Incarnation toldSsd_;  // what the master has heard
+  bool described_ = false;  // a registration has said what is on the SSD
+  bool awaitsSsd_ = false;
+  std::map<uint64_t, Persist> persists_;
+  std::unordered_map<uint32_t, uint64_t> persisting_;  // slot → persist: its bytes stay
+  std::deque<uint64_t> persistQueue_;
+  uint64_t writing_ = 0, writingBytes_ = 0;  // told to ssdd
+  std::vector<uint64_t> commits_;            // persisted, the master is to be asked
+  std::vector<rpc::Version> evicted_;
+  Time evictedSince_{0};
+  std::map<uint64_t, Invalidation> invalidating_;  // at ssdd
+  std::map<uint64_t, Caller> scrubs_;
+  uint64_t forgetting_ = 0, listing_ = 0;
+  std::vector<rpc::Version> ssdInventory_;
+  size_t ssdReported_ = 0;    // of those
+  bool reportEnds_ = false;   // but for what ssdd has to drop
+  uint64_t nextSsd_ = 1;
   uint64_t nextFlight_ = 1;
   uint64_t nextId_ = 1;
   uint64_t nextScan_ = 1;

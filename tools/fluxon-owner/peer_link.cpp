@@ -196,7 +196,8 @@ bool PeerLink::neighbour(const rpc::Peer& peer) {
 }
 
 void PeerLink::fetch(Fetch fetch) {
-  if (neighbour(fetch.peer)) {
+  // What is staged may not be there yet: only the link waits for it.
+  if (!rpc::isStaged(fetch.exportId) && neighbour(fetch.peer)) {
     if (!copier_) {
       copier_ = std::make_unique<Copier>(files_.paths(), files_.segment());
       using Observer = kj::UnixEventPort::FdObserver;
@@ -208,7 +209,8 @@ void PeerLink::fetch(Fetch fetch) {
   const std::string to = fetch.peer.node + " " + toString(fetch.peer.incarnation);
   addresses_[to] = {fetch.peer.node, fetch.peer.incarnation, fetch.peer.link};
   batch_[to].push_back({fetch.id, fetch.key, keyHash(fetch.key), fetch.putId, fetch.exportId.value,
-                        files_.segment() + fetch.offset, fetch.bytes, fetch.deadline});
+                        files_.segment() + fetch.offset, fetch.bytes, fetch.deadline,
+                        rpc::isStaged(fetch.exportId)});
   if (std::exchange(flushing_, true)) return;
   // What was asked for in one turn of the loop goes down together.
   flush_ = kj::evalLater([this] {

@@ -47,6 +47,7 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
     case Kind::getStart: return gotRoute(pending, reply, now);
     case Kind::getDone: return landed(pending, reply, now);
     case Kind::inventory: return reported(pending.request, reply, now);
+    case Kind::ssdCommit: return ssdCommitted(pending, reply);
     case Kind::reserve: return reserve_.answered(pending.request.bytes, reply.offsets);
     case Kind::stat: case Kind::remove: case Kind::countPrefix: case Kind::list:
     case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: break;
@@ -54,6 +55,7 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
       if (!pending.given) answerPut(pending);
       return;
     case Kind::putAbort: case Kind::release: case Kind::dropped: case Kind::invalidateDone: case Kind::reclaimDone:
+    case Kind::ssdLife: case Kind::ssdEvicted: case Kind::staged: case Kind::unstaged:
       if (reply.code != Code::ok && reply.code != Code::fenced) ++counters_.refused;
       return;
   }
@@ -164,11 +166,12 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
     counters_.putBytes += directory_.payloadBytes(slot);
     if (undecided(slot)) {
       FLUXON_MARK("owner: a published value waits for another put of its key");
-      published_.emplace(slot, Published{reply.putId, lease});
+      published_.emplace(slot, Published{reply.putId, lease, true});
       open(key);
     } else {
       awaitReaders(retireOlder(slot, reply.putId));
       directory_.commit(slot, reply.putId, lease);
+      persist(slot, now);
     }
   } else if (elsewhere) {
     if (code == Code::ok && current) bound = reply.putId;
@@ -230,6 +233,7 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
     if (value.putId == bound && !newer && serving(now)) {
       FLUXON_MARK("owner: a value that waited becomes readable");
       directory_.commit(slot, value.putId, value.lease);
+      if (value.put) persist(slot, now);
     } else {
       FLUXON_MARK("owner: a value that waited is none any more");
       dropped_.push_back({key, value.putId, directory_.offset(slot)});

@@ -36,7 +36,9 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
       files_(files),
       populating_(config.owner.populate),
       populatePages_(config.owner.populate),
-      core_({.node = files.node()}, files.directory(), files.segment(), files.segmentBytes(), *this),
+      ssdLeftBehind_(SsdLink::leftBehind(files, config)),
+      core_({.node = files.node(), .awaitsSsd = ssdLeftBehind_ && files.directory().ssd()}, files.directory(), files.segment(),
+            files.segmentBytes(), *this),
       peers_(daemon, files, config,
              {[this](uint64_t id, const Error& error) {
                 if (!error.ok()) log::debug("a copy from another owner failed: " + error.message());
@@ -47,9 +49,17 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
                 core_.unexported(id, bootTime());
                 run();
               }}),
+      ssd_(daemon, files, config,
+           {[this](Incarnation life, bool empty) { return !stopping_ && core_.takesSsd(life, empty); },
+            [this](Incarnation life) { core_.ssdAttached(life, bootTime()); }, [this] { core_.ssdGone(bootTime()); },
+            [this](const ssd::Message& message) { core_.ssd(message, bootTime()); },
+            [this](uint64_t load, uint64_t bytes) { core_.loading(load, bytes); },
+            [this](uint64_t load, const Error& error) { core_.fetched(load, error, bootTime()); },
+            [this] { core_.clientGone(kSsdWriter, bootTime()); }, [this] { core_.ssdExpected(false); }, [this] { run(); }}),
       clients_(daemon, files, config.owner.maxClients,
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
-                [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); }}),
+                [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); },
+                [this](shm::Descriptor& socket, const ssd::SsddAttach& request) { ssd_.attach(socket, request); }}),
       link_(daemon, access,
             {files.paths().masterSocket(), config.common.master},
             Enrolment(core_, files.header(), files.paths().cluster, registrationOf(files, config, peers_.hostId())), core_,
@@ -63,7 +73,12 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
 Service::~Service() noexcept = default;
 
 Error Service::start() {
-  if (files_.adopted()) core_.adopt(clients_.adopt());
+  if (files_.adopted()) {
+    std::set<uint64_t> living = clients_.adopt();
+    if (ssdLeftBehind_) living.insert(kSsdWriter.value);
+    core_.adopt(living);
+  }
+  ssd_.start(ssdLeftBehind_);
   if (Error error = clients_.listen(); !error.ok()) return error;
   if (Error error = peers_.start(); !error.ok()) return error;
   link_.setLink(peers_.address());
@@ -88,6 +103,7 @@ kj::Promise<void> Service::decided(Time until) {
 
 kj::Promise<void> Service::farewell() {
   const bool keeps = core_.stop(bootTime()) && !leaving_;
+  ssd_.stop();
   if (leaving_) files_.discard();
   return link_.leave(keeps ? MasterLink::Values::kept : MasterLink::Values::gone);
 }
@@ -210,6 +226,22 @@ std::string Service::metrics() const {
   counter("fluxon_owner_puts_exported_total", "Puts whose value another owner came for.", c.exports);
   counter("fluxon_owner_adopted_total", "Values of an earlier life or term that are served again.", c.adopted);
   counter("fluxon_owner_adopt_refused_total", "Values of an earlier life or term that had to go.", c.adoptRefused);
+  gauge("fluxon_owner_ssd_attached", "1 while an ssdd is attached.", ssd_.attached());
+  gauge("fluxon_owner_ssd_persists", "Values being persisted, or waiting for it.", core_.persists());
+  gauge("fluxon_owner_ssd_loads_adrift", "Loads of an ssdd that has ended whose I/O may not be over.", ssd_.adrift());
+  counter("fluxon_owner_ssd_persists_total", "Values that were to be persisted.", c.persists);
+  counter("fluxon_owner_ssd_persists_taken_total", "Values that became replicas on the SSD.", c.persistsTaken);
+  counter("fluxon_owner_ssd_persists_ignored_total", "Values that were persisted, but were none any more.", c.persistsIgnored);
+  counter("fluxon_owner_ssd_persists_failed_total", "Values that could not be persisted.", c.persistsFailed);
+  counter("fluxon_owner_ssd_persists_given_up_total", "Values whose memory was wanted before they were persisted, or that had gone.",
+          c.persistsGivenUp);
+  counter("fluxon_owner_ssd_persisted_bytes_total", "Payload bytes that became replicas on the SSD.", c.persistedBytes);
+  counter("fluxon_owner_ssd_loads_total", "Values brought from the own SSD for gets of this host.", c.ssdLoads);
+  counter("fluxon_owner_ssd_loads_failed_total", "Loads that the SSD did not give.", c.ssdLoadsFailed);
+  counter("fluxon_owner_ssd_loaded_bytes_total", "Payload bytes brought from the own SSD.", c.ssdLoadedBytes);
+  counter("fluxon_owner_ssd_staged_total", "Values brought from the own SSD for owners of other hosts.", c.staged);
+  counter("fluxon_owner_ssd_evicted_total", "Replicas that have gone from the SSD by themselves.", c.ssdEvicted);
+  counter("fluxon_owner_ssd_lost_total", "Times what was on the SSD was over as a whole.", c.ssdLost);
   counter("fluxon_owner_rejoins_total", "Times this owner joined anew after it had joined.", c.rejoins);
   counter("fluxon_owner_scans_total", "Scans of hazard words.", c.scans);
   counter("fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.",

@@ -13,6 +13,7 @@
 #include "owner_core.h"
 #include "peer_link.h"
 #include "rpc/daemon.h"
+#include "ssd_link.h"
 
 namespace fluxon::owner {
 
@@ -36,11 +37,15 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   void send(const rpc::Request& request) override { link_.send(request); }
   bool answer(Caller caller, Answer answer) override { return clients_.answer(caller, answer); }
   void scan(uint64_t scan, std::vector<uint64_t> refs) override;
-  void fetch(Fetch fetch) override { peers_.fetch(std::move(fetch)); }
+  void fetch(Fetch fetch) override { fetch.ssd ? ssd_.load(fetch) : peers_.fetch(std::move(fetch)); }
   void cancelFetches() override { peers_.cancelAll(); }
-  void exportValue(ExportId id, uint64_t offset, uint64_t bytes) override {
-    peers_.exportValue(id, files_.segment() + offset, bytes, bytes);
+  void exportValue(ExportId id, uint64_t offset, uint64_t bytes, uint64_t ready) override {
+    peers_.exportValue(id, files_.segment() + offset, bytes, ready);
   }
+  void exportProgress(ExportId id, uint64_t ready) override { peers_.exportProgress(id, ready); }
+  void exportFailed(ExportId id) override { peers_.exportFailed(id); }
+  void ssd(ssd::Message message) override { ssd_.send(message); }
+  void ssdStartOver() override { ssd_.startOver(); }
   void unexport(ExportId id) override { peers_.unexport(id); }
   bool neighbour(const rpc::Peer& peer) override { return peers_.neighbour(peer); }
   void leave() override;
@@ -57,8 +62,10 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   NodeFiles& files_;
   bool populating_;
   bool populatePages_;
+  bool ssdLeftBehind_;
   OwnerCore core_;
   PeerLink peers_;
+  SsdLink ssd_;
   Clients clients_;
   MasterLink link_;
   bool stopping_ = false;

@@ -15,7 +15,6 @@ Error SsdCore::persist(const ssd::Message& asked, Time now) {
   index_.invalidate(asked.key, asked.putId);
   const bool sound = asked.putId && inSegment(asked.offset, asked.bytes);
   if (!sound || persists_.size() >= kMostPersists) {
-    if (sound) FLUXON_MARK("ssdd: too many persists");
     ++counters_.persistsFailed;
     tell(MessageKind::persisted, asked.id, sound ? Code::tooMany : Code::protocol);
     return {};
@@ -76,7 +75,6 @@ void SsdCore::place(uint64_t id, Persist& persist, Time now) {
     return;
   }
   FLUXON_CHECK(std::holds_alternative<ssd::Outdated>(claim), "ssdd: a shard was chosen that is too small");
-  FLUXON_MARK("ssdd: a persist of a version that is outdated");
   endPersist(id, Code::miss);
 }
 
@@ -165,7 +163,6 @@ void SsdCore::retire(Shard& shard, Time now) {
 void SsdCore::decided(const ssd::Message& said) {
   const auto found = persists_.find(said.id);
   if (found == persists_.end() || !std::holds_alternative<ssd::CommitPin>(found->second.hold)) {
-    FLUXON_MARK("ssdd: a decision about nothing");
     return;  // forgotten meanwhile
   }
   ssd::CommitPin pin = std::get<ssd::CommitPin>(std::move(found->second.hold));

@@ -156,7 +156,7 @@ void Service::attached(std::shared_ptr<Session> session) {
   core_->ownerAttached(session_->segmentBytes());
   state_ = State::attached;
   publish();
-  ownersTasks_->add(session_->ended().then([this] { lose("the owner has gone"); }));
+  ownersTasks_->add(session_->ended().then([this] { hearRest(); }));
   ownersTasks_->add(listen());
   isReady_->fulfill();
 }
@@ -178,6 +178,15 @@ kj::Promise<void> Service::listen() {
   }
   after();
   return kj::evalLater([this] { return listen(); });
+}
+
+// The owner has ended. What it has told to drop is to be dropped before the next one may ask what is here.
+void Service::hearRest() {
+  ssd::Message message;
+  while (state_ == State::attached && channel_->receive(message) == ssd::Channel::Received::message) {
+    if (const Error error = core_->message(message, bootTime()); !error.ok()) break;
+  }
+  lose("the owner has gone");
 }
 
 void Service::send(ssd::Message message) { channel_->send(message); }

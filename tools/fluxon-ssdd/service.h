@@ -55,6 +55,7 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> reap();
   void handle(DiskResult&);
   kj::Promise<void> work();
+  void hearRest();
   void lose(const std::string& why);
   void after();
   kj::Promise<void> drained();

@@ -91,10 +91,7 @@ void SsdCore::invalidate(const ssd::Message& asked) {
 
 void SsdCore::load(const ssd::Message& asked) {
   ++counters_.loads;
-  if (loads_.size() >= kMostLoads) {
-    FLUXON_MARK("ssdd: too many loads");
-    return endLoad(asked.id, Code::tooMany);
-  }
+  if (loads_.size() >= kMostLoads) return endLoad(asked.id, Code::tooMany);
   std::optional<ssd::ReadPin> pin = index_.pin(asked.key, asked.putId);
   if (!pin || pin->undecided()) {
     FLUXON_MARK("ssdd: a load of what is not here");
@@ -141,7 +138,6 @@ void SsdCore::endLoad(uint64_t id, Code code) {
 void SsdCore::lose(const ssd::ReadPin& entry) {
   const ssd::Version& version = entry.version();
   const bool told = !index_.pin(version.key, version.putId);
-  if (told) FLUXON_MARK("ssdd: what leaves is found damaged");
   index_.drop(version.key, version.putId);
   ++counters_.damaged;
   if (!told) send({.kind = MessageKind::evicted, .key = version.key, .putId = version.putId});
@@ -192,10 +188,7 @@ void SsdCore::work() {
 
 // One at a time; a new one takes the place of the one before.
 void SsdCore::list(uint64_t id) {
-  if (list_) {
-    FLUXON_MARK("ssdd: a list while another is under way");
-    tell(MessageKind::done, list_->id, Code::unavailable);
-  }
+  if (list_) tell(MessageKind::done, list_->id, Code::unavailable);
   list_.reset();
   list_.emplace(List{id, {}, tour()});
   for (const auto& [_, persist] : persists_) list_->open.insert(persist.version.putId);
@@ -205,10 +198,7 @@ void SsdCore::listSome() {
   size_t steps = kEntriesAtOnce;
   while (const std::optional<ssd::ReadPin> pin = list_->tour.next(steps)) {
     const ssd::Version& version = pin->version();
-    if (list_->open.count(version.putId)) {
-      FLUXON_MARK("ssdd: decided during a list");
-      continue;
-    }
+    if (list_->open.count(version.putId)) continue;
     send({.kind = MessageKind::listed, .id = list_->id, .key = version.key, .putId = version.putId, .bytes = pin->payloadBytes()});
   }
   if (!list_->tour.done()) return;

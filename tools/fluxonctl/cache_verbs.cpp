@@ -54,7 +54,14 @@ Result<Connection> connect(const Options& options) {
 }
 
 const char* sourceName(Source source) {
-  return source == Source::local ? "local" : source == Source::neighbour ? "neighbour" : "remote";
+  switch (source) {
+    case Source::local: return "local";
+    case Source::neighbour: return "neighbour";
+    case Source::remote: return "remote";
+    case Source::ssd: return "ssd";
+    case Source::remoteSsd: return "remote_ssd";
+  }
+  return "unknown";
 }
 
 int miss(const std::string& key) { return fail(Code::miss, std::string(sentence(Code::miss)) + ": " + quoted(key)); }

@@ -56,7 +56,9 @@ FLUXON_API const char* fluxon_node(const fluxon_client* client);
 typedef enum fluxon_source {
   FLUXON_SOURCE_LOCAL = 1,     /* memory of the client's own node */
   FLUXON_SOURCE_NEIGHBOUR = 2, /* memory of another node of this host, in place */
-  FLUXON_SOURCE_REMOTE = 3     /* brought from another host for this get, and now in memory of the client's own node */
+  FLUXON_SOURCE_REMOTE = 3,    /* brought from memory of another host for this get, and now in memory of the client's own node */
+  FLUXON_SOURCE_SSD = 4,       /* brought from an SSD of this host for this get, and now in memory of its node */
+  FLUXON_SOURCE_REMOTE_SSD = 5 /* brought from an SSD of another host for this get, and now in memory of the client's own node */
 } fluxon_source;
 
 /* The right to read a value. `data` stays valid and unchanged until release, whatever happens to the key. */

@@ -59,7 +59,13 @@ struct PutResult {
   explicit operator bool() const { return outcome == PutOutcome::done; }
 };
 
-enum class Source : uint32_t { local = FLUXON_SOURCE_LOCAL, neighbour = FLUXON_SOURCE_NEIGHBOUR, remote = FLUXON_SOURCE_REMOTE };
+enum class Source : uint32_t {
+  local = FLUXON_SOURCE_LOCAL,
+  neighbour = FLUXON_SOURCE_NEIGHBOUR,
+  remote = FLUXON_SOURCE_REMOTE,
+  ssd = FLUXON_SOURCE_SSD,
+  remoteSsd = FLUXON_SOURCE_REMOTE_SSD
+};
 
 // The right to read a value; unchanged until destroyed, whatever happens to its key.
 class Holder {

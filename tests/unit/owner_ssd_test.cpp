@@ -1,0 +1,351 @@
+// OwnerCore: its SSD.
+#include "owner_fixture.h"
+
+namespace fluxon::owner {
+namespace {
+
+using Kind = ssd::MessageKind;
+constexpr Incarnation kLife{77};
+
+struct SsdNode : Node {
+  explicit SsdNode(uint64_t maxKeys = 64) : Node(maxKeys) { core.ssdAttached(kLife, now), take(rpc::RequestKind::ssdLife); }
+  // The oldest message of a kind to ssdd that has not been taken.
+  ssd::Message told(Kind kind) {
+    for (auto it = host.toSsd.begin(); it != host.toSsd.end(); ++it) {
+      if (it->kind != kind) continue;
+      ssd::Message message = std::move(*it);
+      host.toSsd.erase(it);
+      return message;
+    }
+    FAIL("no message of kind ", static_cast<int>(kind));
+    return {};
+  }
+  size_t untaken(Kind kind) const {
+    size_t count = 0;
+    for (const ssd::Message& message : host.toSsd) count += message.kind == kind;
+    return count;
+  }
+  void says(Kind kind, uint64_t id, Code code = Code::ok) { core.ssd({kind, id, {}, {}, 0, 0, code}, now); }
+  rpc::Request persisted(const ssd::Message& persist) {
+    says(Kind::persisted, persist.id);
+    return take(rpc::RequestKind::ssdCommit);
+  }
+  void commitReply(const rpc::Request& to, std::vector<uint64_t> notTaken = {}) {
+    rpc::Reply r;
+    r.id = to.id;
+    r.offsets = std::move(notTaken);
+    reply(std::move(r));
+  }
+  Caller asks(const std::string& key, uint64_t id, uint64_t offset) {
+    const Caller caller = get(key);
+    const rpc::Request start = take(rpc::RequestKind::getStart);
+    rpc::Reply r;
+    r.id = start.id;
+    r.putId = PutId(id);
+    r.bytes = kLarge;
+    r.offset = offset;
+    r.peer.node = "n";
+    r.fetch = r.ssd = true;
+    reply(std::move(r));
+    return caller;
+  }
+  void stage(uint64_t command, const std::string& key, uint64_t id, uint64_t offset) {
+    rpc::MasterMessage message;
+    message.kind = rpc::CommandKind::stage;
+    message.command = OperationId(command);
+    message.items.push_back({key, PutId(id), offset, kLarge});
+    message.exportId = exportOf(command);
+    message.timeLeftMs = 1000;
+    core.message(message, now);
+  }
+  void unstage(uint64_t command, uint64_t of) {
+    rpc::MasterMessage message;
+    message.kind = rpc::CommandKind::unstage;
+    message.command = OperationId(command);
+    message.exportId = exportOf(of);
+    core.message(message, now);
+  }
+  static ExportId exportOf(uint64_t command) { return ExportId(command | rpc::kStagedExport); }
+};
+
+TEST_CASE("ssd: a published put is persisted, and what the master takes is decided") {
+  SsdNode n;
+  n.put("k", 5, 4096);
+  const ssd::Message persist = n.told(Kind::persist);
+  CHECK(persist.key == "k");
+  CHECK((persist.putId == PutId(5)));
+  CHECK(persist.offset == 4096);
+  CHECK(persist.bytes == kLarge);
+  const rpc::Request commit = n.persisted(persist);
+  REQUIRE(commit.items.size() == 1);
+  CHECK((commit.items[0].putId == PutId(5)));
+  n.commitReply(commit);
+  const ssd::Message decided = n.told(Kind::decided);
+  CHECK(decided.id == persist.id);
+  CHECK(decided.code == Code::ok);
+  CHECK(n.core.persists() == 0);
+}
+
+TEST_CASE("ssd: what the master does not take is dropped") {
+  SsdNode n;
+  n.put("k", 5, 4096);
+  n.commitReply(n.persisted(n.told(Kind::persist)), {0});
+  CHECK(n.told(Kind::decided).code != Code::ok);
+}
+
+TEST_CASE("ssd: a value that is being persisted is no victim") {
+  SsdNode n;
+  n.put("k", 5, 4096);
+  const ssd::Message persist = n.told(Kind::persist);
+  n.reclaim("k", PutId(5), 4096);
+  n.scanAll();
+  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::busy);
+  const rpc::Request commit = n.persisted(persist);
+  n.reclaim("k", PutId(5), 4096);
+  n.scanAll();
+  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::busy);
+  n.commitReply(commit);
+  n.reclaim("k", PutId(5), 4096);
+  n.scanAll();
+  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+}
+
+TEST_CASE("ssd: a value that is deleted while it is persisted keeps its bytes until the write is over, and is not offered") {
+  SsdNode n;
+  const uint32_t slot = n.put("k", 5, 4096);
+  const ssd::Message persist = n.told(Kind::persist);
+  n.invalidate("k", PutId(6));
+  n.says(Kind::done, n.told(Kind::invalidate).id);
+  n.scanAll();
+  n.pass(seconds(2));
+  n.scanAll();
+  CHECK(n.directory.state(slot) == shm::SlotState::retired);
+  n.says(Kind::persisted, persist.id);
+  CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
+  CHECK(n.told(Kind::decided).code != Code::ok);
+  n.scanAll();
+  CHECK(n.directory.state(slot) == shm::SlotState::free);
+}
+
+TEST_CASE("ssd: a persist that waits for its turn gives way when its memory has been wanted for a second") {
+  SsdNode n(512);
+  // 128 are told to ssdd at once; the next one waits.
+  for (uint64_t i = 0; i < 128; ++i) n.put("k" + std::to_string(i), 10 + i, 4096 * i);
+  const size_t told = n.untaken(Kind::persist);
+  n.put("last", 500, 4096 * 200);
+  CHECK(n.untaken(Kind::persist) == told);
+  n.reclaim("last", PutId(500), 4096 * 200);
+  n.scanAll();
+  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::busy);
+  n.pass(seconds(2));
+  n.reclaim("last", PutId(500), 4096 * 200);
+  n.scanAll();
+  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+}
+
+TEST_CASE("ssd: an invalidation is answered when ssdd has dropped the entry") {
+  SsdNode n;
+  n.invalidate("k", PutId(9));
+  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 0);
+  const ssd::Message dropped = n.told(Kind::invalidate);
+  CHECK(dropped.key == "k");
+  CHECK((dropped.putId == PutId(9)));
+  n.says(Kind::done, dropped.id);
+  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 1);
+}
+
+TEST_CASE("ssd: what an invalidation retires is not released before it is answered") {
+  SsdNode n;
+  n.put("k", 5, 4096);
+  n.commitReply(n.persisted(n.told(Kind::persist)));
+  n.invalidate("k", PutId(9));
+  n.pass(milliseconds(500));
+  n.scanAll();
+  CHECK(n.sent(rpc::RequestKind::release) == 0);
+  n.says(Kind::done, n.told(Kind::invalidate).id);
+  n.scanAll();
+  CHECK(n.take(rpc::RequestKind::release).offsets == std::vector<uint64_t>{4096});
+}
+
+TEST_CASE("ssd: an ssdd that does not answer an invalidation is cut off before it is answered") {
+  SsdNode n;
+  n.invalidate("k", PutId(9));
+  n.pass(milliseconds(900));
+  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 0);
+  n.pass(milliseconds(200));
+  CHECK(n.host.startedOver);
+  CHECK(n.header().ssdLife.load() == 0);
+  CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
+  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 1);
+  CHECK_FALSE(n.core.takesSsd(kLife, false));
+  CHECK(n.core.takesSsd(Incarnation(78), true));
+}
+
+TEST_CASE("ssd: a get whose value is on the own SSD is answered from a flight") {
+  SsdNode n;
+  const Caller caller = n.asks("k", 5, 8192);
+  REQUIRE(n.host.fetches.size() == 1);
+  const Fetch fetch = n.host.fetches.front();
+  CHECK(fetch.ssd);
+  CHECK(n.directory.writer(0) == 0);
+  n.core.fetched(fetch.id, {}, n.now);
+  const Answer answer = n.answer(caller);
+  CHECK(answer.code == Code::ok);
+  CHECK(answer.source == shm::AnswerSource::ssd);
+  CHECK(n.take(rpc::RequestKind::getDone).code == Code::ok);
+  CHECK(n.core.counters().ssdLoads == 1);
+}
+
+TEST_CASE("ssd: a get is given up when the fourth SSD does not have what it should") {
+  SsdNode n;
+  Caller caller = n.asks("k", 5, 8192);
+  for (int failures = 1; failures <= 4; ++failures) {
+    n.core.fetched(n.host.fetches.back().id, {Code::miss, "gone"}, n.now);
+    CHECK(n.take(rpc::RequestKind::getDone).code == Code::miss);
+    CHECK((n.told(Kind::drop).putId == PutId(5)));
+    if (failures == 4) break;
+    CHECK_FALSE(n.answered(caller));
+    n.pass(milliseconds(50));
+    const rpc::Request start = n.take(rpc::RequestKind::getStart);
+    CHECK(start.after == "n");
+    rpc::Reply r;
+    r.id = start.id;
+    r.putId = PutId(5);
+    r.bytes = kLarge;
+    r.offset = 8192;
+    r.peer.node = "n";
+    r.fetch = r.ssd = true;
+    n.reply(std::move(r));
+  }
+  CHECK(n.answer(caller).code == Code::unavailable);
+}
+
+TEST_CASE("ssd: what has gone from the SSD is told together, after 10 ms or 256") {
+  SsdNode n;
+  n.core.ssd({Kind::evicted, 0, "a", PutId(1)}, n.now);
+  n.core.ssd({Kind::evicted, 0, "b", PutId(2)}, n.now);
+  CHECK(n.sent(rpc::RequestKind::ssdEvicted) == 0);
+  n.pass(milliseconds(10));
+  CHECK(n.take(rpc::RequestKind::ssdEvicted).items.size() == 2);
+  for (int i = 0; i < 256; ++i) n.core.ssd({Kind::evicted, 0, "k", PutId(3)}, n.now);
+  CHECK(n.take(rpc::RequestKind::ssdEvicted).items.size() == 256);
+}
+
+TEST_CASE("stage: what is loaded is exported as it comes, and its place goes when nobody reads or writes it any more") {
+  SsdNode n;
+  n.stage(7, "k", 5, 8192);
+  CHECK(n.take(rpc::RequestKind::staged).code == Code::ok);
+  const ExportId id = SsdNode::exportOf(7);
+  CHECK(n.host.exported.count(id) == 1);
+  const uint64_t load = n.host.fetches.front().id;
+  n.core.loading(load, 4096);
+  CHECK(n.host.ready_.at(id) == 4096);
+  n.unstage(8, 7);
+  n.core.unexported(id, n.now);
+  CHECK(n.sent(rpc::RequestKind::unstaged) == 0);  // ssdd may still write
+  n.core.fetched(load, {}, n.now);
+  CHECK((n.take(rpc::RequestKind::unstaged).command == OperationId(8)));
+  CHECK(n.allFree());
+}
+
+TEST_CASE("stage: a load that fails fails those who read") {
+  SsdNode n;
+  n.stage(7, "k", 5, 8192);
+  n.core.fetched(n.host.fetches.front().id, {Code::corrupt, ""}, n.now);
+  CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
+  CHECK((n.told(Kind::drop).putId == PutId(5)));
+  CHECK(n.take(rpc::RequestKind::ssdEvicted).items[0].key == "k");
+  CHECK_FALSE(n.allFree());
+  n.unstage(8, 7);
+  n.core.unexported(SsdNode::exportOf(7), n.now);
+  CHECK(n.allFree());
+}
+
+TEST_CASE("stage: one that is there when the term ends is settled before the next begins") {
+  SsdNode n;
+  n.stage(7, "k", 5, 8192);
+  n.core.keep(n.now);
+  n.scanAll();
+  n.says(Kind::done, n.told(Kind::forget).id);
+  CHECK(n.core.unsettled() > 0);
+  n.core.unexported(SsdNode::exportOf(7), n.now);
+  CHECK(n.core.unsettled() > 0);
+  n.core.fetched(n.host.fetches.front().id, {Code::unavailable, ""}, n.now);
+  CHECK(n.core.unsettled() == 0);
+  CHECK(n.allFree());
+}
+
+TEST_CASE("ssd: a new term waits until ssdd has forgotten what is undecided, and lists what it has after the values in memory") {
+  SsdNode n;
+  n.put("k", 5, 4096);
+  n.told(Kind::persist);
+  n.core.keep(n.now);
+  n.scanAll();
+  const ssd::Message forget = n.told(Kind::forget);
+  CHECK(n.core.unsettled() == 1);
+  n.says(Kind::done, forget.id);
+  CHECK(n.core.unsettled() == 0);
+  n.core.occupied();
+  CHECK((n.core.describeSsd() == kLife));
+  n.header().contentIncarnation = 3;
+  CHECK((n.core.content() == Incarnation(3)));
+  n.core.registered(Incarnation(200), seconds(10), n.now, OwnerCore::Inventory::wanted, n.now);
+  const ssd::Message list = n.told(Kind::list);
+  const rpc::Request page = n.take(rpc::RequestKind::inventory);
+  CHECK(page.items.size() == 1);
+  CHECK(page.count == 0);
+  n.core.ssd({Kind::listed, list.id, "x", PutId(3), 0, 100}, n.now);
+  n.core.ssd({Kind::listed, list.id, "y", PutId(4), 0, 200}, n.now);
+  n.says(Kind::done, list.id);
+  n.reply(page);
+  const rpc::Request last = n.take(rpc::RequestKind::inventory);
+  REQUIRE(last.items.size() == 2);
+  CHECK(last.items[0].ssd);
+  CHECK(last.count == 1);
+  rpc::Reply answer;
+  answer.id = last.id;
+  answer.offsets = {last.items[1].offset};
+  n.reply(std::move(answer));
+  // What the master refuses is gone from the SSD before this life serves.
+  CHECK(n.core.reporting());
+  const ssd::Message dropped = n.told(Kind::invalidate);
+  CHECK(dropped.key == "y");
+  CHECK((dropped.putId == PutId(5)));
+  n.says(Kind::done, dropped.id);
+  CHECK_FALSE(n.core.reporting());
+  CHECK(n.core.serving(n.now));
+}
+
+TEST_CASE("ssd: values that are dropped as a whole take the SSD with them") {
+  SsdNode n;
+  n.core.drop(n.now);
+  CHECK(n.host.startedOver);
+  CHECK(n.header().ssdLife.load() == 0);
+  CHECK((n.core.ssdLife() == Incarnation()));
+}
+
+TEST_CASE("ssd: one that is not empty is taken only before the master is told what is here, and only that of the last life") {
+  Node n(64, false);
+  n.header().ssdLife = 9;
+  CHECK(n.core.takesSsd(Incarnation(9), false));
+  CHECK_FALSE(n.core.takesSsd(Incarnation(8), false));
+  n.core.keep(n.now);
+  n.core.occupied();
+  n.core.describeSsd();
+  CHECK_FALSE(n.core.takesSsd(Incarnation(9), false));
+  CHECK(n.core.takesSsd(Incarnation(9), true));
+}
+
+TEST_CASE("ssd: extents that an ssdd of the last life may be writing stay in use until it is calm") {
+  Node n(64, false);
+  REQUIRE(n.directory.grant("k", keyHash("k"), 4096, 100, kSsdWriter.value, OperationId(4)));
+  n.core.adopt({kSsdWriter.value});
+  n.core.keep(n.now);
+  n.scanAll();
+  CHECK(n.core.occupied().size() == 1);
+  n.core.clientGone(kSsdWriter, n.now);
+  CHECK(n.core.occupied().empty());
+}
+
+}  // namespace
+}  // namespace fluxon::owner

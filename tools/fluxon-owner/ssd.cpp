@@ -1,0 +1,413 @@
+// OwnerCore: what is on this owner's SSD. ssdd does the I/O (ssd/messages.h says how it is asked); this owner speaks for it.
+//
+// Life of a persist, of a value that a put has made readable here:
+//   queued ──► writing ──persisted──► asked ──(the master takes it)──► over: a replica on the SSD
+//     │           └──failed──► over      └──(it does not)──► over: ssdd drops the entry
+//     └──given up: too old, while its memory is wanted
+//   Until it is over the slot is no victim, and stays retired when it is retired: ssdd reads the bytes, and the master takes a replica
+//   only beside the one in memory.
+//
+// Life of a stage, a value that is brought from here for an owner of another host, by order of the master:
+//   loading and readable ──loaded──► readable ──unstage──► (nobody reads or writes it) ──► over: unstaged is said, the extent is free
+//   Peers read what is loaded already. A failed load fails them; the stage stays until the master ends it.
+//
+// Invariants
+//   1. Of an entry that the master may name, a later put or delete is acknowledged only when ssdd has dropped it, or when its life is
+//      over: no load and no inventory finds it then, not even in the next life of this process. The directory's header names the one
+//      life of the SSD that counts; it changes before an answer relies on that.
+//   2. An invalidation is passed on before anything that may be loaded later: messages to ssdd keep their order. A load that was under
+//      way is a flight like any other: the bound of its key decides.
+//   3. What ssdd has and the master has not taken is dead when this life, or the term, ends (Message forget, and messages.h).
+//      The master forgets such an entry by this owner's word alone, and that is said after ssdd was told to drop it.
+//   4. What has gone from the SSD by itself is told after the commit that made it known: ssdd keeps an entry until the master has
+//      decided about it.
+// Why nothing older comes back after both this process and the master have died: the next life lists what ssdd has kept, which by
+// (1) and (3) holds no version below an acknowledged one, unless the record on disk names another life: then the list is refused.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/mark.h"
+#include "owner_core.h"
+
+namespace fluxon::owner {
+namespace {
+
+constexpr uint64_t kWritingBytesAtOnce = uint64_t{256} << 20;
+constexpr Duration kQueuedPatience = seconds(1);        // a value whose memory is wanted waits so long for its write to begin
+constexpr Duration kSsdPatience = seconds(1);           // for an invalidation: the control thread of ssdd never waits for a disk
+constexpr Duration kEvictedPatience = milliseconds(10);  // what has gone from the SSD is told together
+constexpr size_t kEvictedAtOnce = 256;
+
+}  // namespace
+
+// --- who is there
+
+Incarnation OwnerCore::describeSsd() {
+  described_ = true;
+  toldSsd_ = ssdLife_;
+  directory_.setSsd(ssdLife_);
+  return ssdLife_;
+}
+
+void OwnerCore::ssdAttached(Incarnation life, Time now) {
+  FLUXON_CHECK(!ssdLife_, "a second ssdd is attached");
+  ssdLife_ = life;
+  directory_.setSsd(life);
+  awaitsSsd_ = false;
+  tellSsd();
+  flush(now);
+}
+
+void OwnerCore::ssdGone(Time now) {
+  if (ssdLife_) ssdLost(now);
+  flush(now);
+}
+
+// What was on the SSD is over; loads under way are until the host says that they have ended.
+void OwnerCore::ssdLost(Time now) {
+  FLUXON_MARK("owner: it loses its SSD");
+  ++counters_.ssdLost;
+  ssdLife_ = {};
+  directory_.setSsd({});
+  while (!persists_.empty()) {
+    ++counters_.persistsFailed;
+    endPersist(persists_.begin()->first);
+  }
+  evicted_.clear();
+  forgetting_ = listing_ = 0;
+  ssdInventory_.clear();
+  ssdReported_ = 0;
+  tellSsd();
+  for (const auto& [id, invalidation] : std::exchange(invalidating_, {})) {
+    if (invalidation.order) invalidated(invalidation);
+  }
+  for (const auto& [id, caller] : std::exchange(scrubs_, {})) answerCode(caller, Code::unavailable, "ssdd has ended");
+  if (reportEnds_) endReport(now);
+}
+
+// ssdd has not dropped yet what the master has refused of its list.
+bool OwnerCore::dropsRefused() const {
+  return std::any_of(invalidating_.begin(), invalidating_.end(), [](const auto& each) { return !each.second.order; });
+}
+
+void OwnerCore::tellSsd() {
+  if (!listening_ || toldSsd_ == ssdLife_) return;
+  toldSsd_ = ssdLife_;
+  rpc::Request life;
+  life.kind = rpc::RequestKind::ssdLife;
+  life.count = ssdLife_.value;
+  request(std::move(life), {}, shm::CommandKind{});
+}
+
+void OwnerCore::tickSsd(Time now) {
+  if (invalidating_.empty() || now < invalidating_.begin()->second.when + kSsdPatience) return;
+  FLUXON_MARK("owner: an ssdd says nothing");
+  host_.ssdStartOver();
+  ssdLost(now);
+}
+
+Time OwnerCore::ssdWake() const {
+  Time next = Time::never();
+  if (!evicted_.empty() && listening_ && !reporting_) next = evictedSince_ + kEvictedPatience;
+  if (!invalidating_.empty()) next = std::min(next, invalidating_.begin()->second.when + kSsdPatience);
+  return next;
+}
+
+void OwnerCore::ssd(const ssd::Message& message, Time now) {
+  switch (message.kind) {
+    case ssd::MessageKind::persisted: persisted(message); break;
+    case ssd::MessageKind::evicted:
+      ++counters_.ssdEvicted;
+      if (evicted_.empty()) evictedSince_ = now;
+      evicted_.push_back({message.key, message.putId});
+      break;
+    case ssd::MessageKind::listed:
+      if (message.id == listing_) ssdInventory_.push_back({message.key, message.putId, 0, message.bytes, {}, true});
+      break;
+    case ssd::MessageKind::done:
+      if (message.id == forgetting_) {
+        forgetting_ = 0;
+      } else if (message.id == listing_) {
+        listing_ = 0;
+      } else if (const auto scrub = scrubs_.find(message.id); scrub != scrubs_.end()) {
+        Answer answer;
+        answer.code = message.code;
+        answer.valueBytes = message.bytes;
+        answer.offset = message.offset;
+        host_.answer(scrub->second, std::move(answer));
+        scrubs_.erase(scrub);
+      } else if (const auto asked = invalidating_.find(message.id); asked != invalidating_.end()) {
+        const Invalidation invalidation = std::move(asked->second);
+        invalidating_.erase(asked);
+        if (invalidation.order) invalidated(invalidation);
+        if (reportEnds_ && !dropsRefused()) endReport(now);
+      }
+      break;
+    default: break;  // the host sends no others here
+  }
+  flush(now);
+}
+
+// --- persist
+
+bool OwnerCore::stillThere(uint64_t ref, PutId putId) const {
+  const uint32_t slot = shm::slotOfRef(ref);
+  return directory_.ref(slot) == ref && directory_.state(slot) == shm::SlotState::committed && directory_.putId(slot) == putId;
+}
+
+void OwnerCore::persist(uint32_t slot, Time now) {
+  // A value with a key lease is no victim, and must not come back in another term, where nobody knows its lease.
+  if (!ssdLife_ || directory_.lease(slot)) return;
+  ++counters_.persists;
+  const uint64_t id = nextSsd_++;
+  Persist& persist = persists_[id];
+  persist.ref = directory_.ref(slot);
+  persist.key = directory_.key(slot);
+  persist.putId = directory_.putId(slot);
+  persist.bytes = directory_.payloadBytes(slot);
+  persist.since = now;
+  persisting_[slot] = id;
+  persistQueue_.push_back(id);
+  pumpPersists();
+}
+
+void OwnerCore::pumpPersists() {
+  while (!persistQueue_.empty() && writing_ < settings_.persistsAtOnce && writingBytes_ < kWritingBytesAtOnce) {
+    const uint64_t id = persistQueue_.front();
+    persistQueue_.pop_front();
+    const auto found = persists_.find(id);
+    if (found == persists_.end()) continue;  // given up
+    Persist& persist = found->second;
+    if (!stillThere(persist.ref, persist.putId)) {
+      FLUXON_MARK("owner: a value goes before it is persisted");
+      ++counters_.persistsGivenUp;
+      endPersist(id);
+      continue;
+    }
+    persist.state = Persist::State::writing;
+    ++writing_;
+    writingBytes_ += persist.bytes;
+    host_.ssd({ssd::MessageKind::persist, id, persist.key, persist.putId, directory_.offset(shm::slotOfRef(persist.ref)), persist.bytes});
+  }
+}
+
+// Its memory is free to go.
+void OwnerCore::endPersist(uint64_t id) {
+  const auto found = persists_.find(id);
+  if (found->second.state == Persist::State::writing) {
+    --writing_;
+    writingBytes_ -= found->second.bytes;
+  }
+  const uint32_t slot = shm::slotOfRef(found->second.ref);
+  persists_.erase(found);
+  persisting_.erase(slot);
+  if (directory_.state(slot) == shm::SlotState::retired) nextRetiredScan_ = Time{0};
+}
+
+// May a victim go? One that is being persisted stays; not for ever, when an SSD is much slower than what comes in.
+bool OwnerCore::yieldsPersist(uint32_t slot, Time now) {
+  const auto found = persisting_.find(slot);
+  if (found == persisting_.end()) return true;
+  const Persist& persist = persists_.at(found->second);
+  if (persist.state != Persist::State::queued || now < persist.since + kQueuedPatience) return false;
+  FLUXON_MARK("owner: a persist is given up for its memory");
+  ++counters_.persistsGivenUp;
+  endPersist(found->second);
+  return true;
+}
+
+void OwnerCore::persisted(const ssd::Message& message) {
+  const auto found = persists_.find(message.id);
+  if (found == persists_.end() || found->second.state != Persist::State::writing) return;  // forgotten: its entry is dead
+  Persist& persist = found->second;
+  if (message.code != Code::ok) {
+    ++counters_.persistsFailed;
+    endPersist(message.id);
+  } else if (!stillThere(persist.ref, persist.putId)) {
+    FLUXON_MARK("owner: a value goes while it is persisted");
+    ++counters_.persistsIgnored;
+    host_.ssd({ssd::MessageKind::decided, message.id, {}, {}, 0, 0, Code::miss});
+    endPersist(message.id);
+  } else {
+    persist.state = Persist::State::asked;
+    --writing_;
+    writingBytes_ -= persist.bytes;
+    commits_.push_back(message.id);
+  }
+  pumpPersists();
+}
+
+void OwnerCore::ssdCommitted(const Pending& pending, const rpc::Reply& reply) {
+  for (size_t i = 0; i < pending.persists.size(); ++i) {
+    const uint64_t id = pending.persists[i];
+    const auto found = persists_.find(id);
+    if (found == persists_.end()) continue;  // of an SSD that is over
+    const bool taken = reply.code == Code::ok && std::find(reply.offsets.begin(), reply.offsets.end(), i) == reply.offsets.end();
+    if (!taken) FLUXON_MARK("owner: the master does not take what was persisted");
+    ++(taken ? counters_.persistsTaken : counters_.persistsIgnored);
+    if (taken) counters_.persistedBytes += found->second.bytes;
+    host_.ssd({ssd::MessageKind::decided, id, {}, {}, 0, 0, taken ? Code::ok : Code::miss});
+    endPersist(id);
+  }
+}
+
+// What has been persisted, and what has gone.
+void OwnerCore::tellSsdNews(Time now) {
+  if (!commits_.empty()) {
+    rpc::Request commit;
+    commit.kind = rpc::RequestKind::ssdCommit;
+    std::vector<uint64_t> ids;
+    for (const uint64_t id : std::exchange(commits_, {})) {
+      const auto found = persists_.find(id);
+      if (found == persists_.end()) continue;
+      commit.items.push_back({found->second.key, found->second.putId, 0, found->second.bytes, {}, true});
+      ids.push_back(id);
+    }
+    if (!ids.empty()) request(std::move(commit), {}, shm::CommandKind{}).persists = std::move(ids);
+  }
+  if (evicted_.empty() || (evicted_.size() < kEvictedAtOnce && now < evictedSince_ + kEvictedPatience)) return;
+  rpc::Request gone;
+  gone.kind = rpc::RequestKind::ssdEvicted;
+  gone.items = std::exchange(evicted_, {});
+  request(std::move(gone), {}, shm::CommandKind{});
+}
+
+// --- orders
+
+void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& items, Invalidation invalidation) {
+  const uint64_t id = nextSsd_++;
+  for (const rpc::Version& item : items) {
+    const bool last = &item == &items.back();
+    host_.ssd({ssd::MessageKind::invalidate, last ? id : 0, item.key, item.putId});
+  }
+  invalidating_[id] = std::move(invalidation);
+}
+
+void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
+  if (message.items.size() != 1) return;
+  if (!begun_.insert(message.command).second) {
+    FLUXON_MARK("owner: an order to stage comes twice, or after its end");
+    return;
+  }
+  const rpc::Version& item = message.items.front();
+  rpc::Request answer;
+  answer.kind = rpc::RequestKind::staged;
+  answer.command = message.command;
+  const uint64_t size = extentBytes(item.bytes);
+  const auto refuse = [&](Code code) {
+    answer.code = code;
+    request(std::move(answer), {}, shm::CommandKind{});
+  };
+  if (item.key.empty() || item.key.size() > kMaxKeyBytes || size > segmentBytes_ || item.offset > segmentBytes_ - size)
+    return refuse(Code::protocol);
+  if (!ssdLife_) return refuse(Code::miss);
+  const std::optional<uint32_t> slot =
+      directory_.grant(item.key, keyHash(item.key), item.offset, item.bytes, kSsdWriter.value, message.command);
+  if (!slot) {
+    ++counters_.directoryFull;
+    return refuse(Code::noSpace);
+  }
+  ++counters_.staged;
+  const uint64_t id = nextFlight_++;
+  Flight flight;
+  flight.slot = *slot;
+  flight.putId = item.putId;
+  flight.ordered = message.command;
+  flight.staged = message.exportId;
+  flights_.emplace(id, std::move(flight));
+  Export& exported = exports_[message.exportId];
+  exported.slot = *slot;
+  exported.staged = true;
+  exported.loading = id;
+  host_.exportValue(message.exportId, item.offset, item.bytes, 0);
+  Fetch fetch;
+  fetch.id = id;
+  fetch.key = item.key;
+  fetch.putId = item.putId;
+  fetch.offset = item.offset;
+  fetch.bytes = item.bytes;
+  fetch.deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
+  fetch.ssd = true;
+  host_.fetch(std::move(fetch));
+  request(std::move(answer), {}, shm::CommandKind{});
+}
+
+void OwnerCore::loading(uint64_t flight, uint64_t bytes) {
+  const auto found = flights_.find(flight);
+  if (found == flights_.end() || !found->second.staged) return;
+  const Export& exported = exports_.at(found->second.staged);
+  if (exported.readable && !exported.ending) host_.exportProgress(found->second.staged, bytes);
+}
+
+// A load has failed. What is not there, or damaged, is over for good: ssdd hears that before the master does, so that no list names what
+// the master does not know any more.
+bool OwnerCore::dropUnreadable(uint32_t slot, PutId putId, Code code) {
+  if (code != Code::miss && code != Code::corrupt && code != Code::system) return false;
+  if (ssdLife_) host_.ssd({ssd::MessageKind::drop, 0, std::string(directory_.key(slot)), putId});
+  return true;
+}
+
+void OwnerCore::stageLoaded(const Flight& flight, Code code, Time now) {
+  const ExportId id = flight.staged;
+  const bool ok = code == Code::ok;
+  Export& exported = exports_.at(id);
+  exported.loading = 0;
+  if (!ok) ++counters_.ssdLoadsFailed;
+  // Who asked for it asks again: the master should know by then.
+  if (!ok && !exported.orphan && dropUnreadable(exported.slot, flight.putId, code)) {
+    evicted_.push_back({std::string(directory_.key(exported.slot)), flight.putId});
+    evictedSince_ = Time{now.ns - kEvictedPatience.ns};
+  }
+  if (ok) counters_.ssdLoadedBytes += directory_.payloadBytes(exported.slot);
+  if (exported.readable && !exported.ending) {
+    if (ok) host_.exportProgress(id, directory_.payloadBytes(exported.slot));
+    if (!ok) host_.exportFailed(id);
+  }
+  settleStage(id, now);
+  flush(now);
+}
+
+void OwnerCore::unstage(const rpc::MasterMessage& message, Time now) {
+  const auto found = exports_.find(message.exportId);
+  if (found == exports_.end()) {
+    FLUXON_MARK("owner: an order to unstage comes twice");
+    rpc::Request done;
+    done.kind = rpc::RequestKind::unstaged;
+    done.command = message.command;
+    request(std::move(done), {}, shm::CommandKind{});
+    return;
+  }
+  found->second.unstage = message.command;
+  endExport(message.exportId);
+  settleStage(message.exportId, now);
+}
+
+// Its end, when nobody reads or writes the extent any more.
+void OwnerCore::settleStage(ExportId id, Time) {
+  const auto found = exports_.find(id);
+  const Export& exported = found->second;
+  if (exported.readable || exported.loading != 0 || (!exported.unstage && !exported.orphan)) return;
+  directory_.release(exported.slot);
+  if (!exported.orphan) {
+    rpc::Request done;
+    done.kind = rpc::RequestKind::unstaged;
+    done.command = exported.unstage;
+    request(std::move(done), {}, shm::CommandKind{});
+  } else {
+    FLUXON_MARK("owner: a stage ends after its term");
+  }
+  exports_.erase(found);
+}
+
+void OwnerCore::scrub(Caller caller) {
+  if (!ssdLife_) {
+    answerCode(caller, Code::unavailable, "no ssdd is attached");
+    return;
+  }
+  const uint64_t id = nextSsd_++;
+  scrubs_[id] = caller;
+  host_.ssd({ssd::MessageKind::scrub, id});
+}
+
+}  // namespace fluxon::owner

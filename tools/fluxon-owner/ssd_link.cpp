@@ -1,0 +1,241 @@
+#include "ssd_link.h"
+
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "attach.h"
+#include "base/log.h"
+#include "ssd/roots.h"
+
+namespace fluxon::owner {
+namespace {
+
+constexpr int kMessagesATurn = 256;
+constexpr Duration kLockPause = milliseconds(10);
+constexpr Duration kPatience = seconds(3);  // for an ssdd of the last life to come with what it has
+
+std::vector<std::string> rootsOf(const NodeFiles& files, const Config& config) {
+  std::vector<std::string> roots;
+  if (config.owner.largeLimitBytes.empty()) return roots;
+  for (const std::string& path : config.owner.largeFilePaths) roots.push_back(ssd::rootPath(path, files.paths().cluster, files.node()));
+  return roots;
+}
+
+bool anyHeld(const std::vector<std::string>& roots) { return std::any_of(roots.begin(), roots.end(), ssd::anyShardHeld); }
+
+ssd::SsddAttached answerOf(Code code, const std::string& detail) {
+  ssd::SsddAttached answer{};
+  std::memcpy(answer.magic, ssd::kSsddAttachMagic, 8);
+  answer.version = shm::kFormatVersion;
+  answer.code = static_cast<uint32_t>(code);
+  std::memcpy(answer.detail, detail.data(), std::min(detail.size(), sizeof answer.detail - 1));
+  return answer;
+}
+
+}  // namespace
+
+SsdLink::SsdLink(rpc::Daemon& daemon, NodeFiles& files, const Config& config, Events events)
+    : daemon_(daemon), files_(files), roots_(rootsOf(files, config)), events_(std::move(events)), tasks_(*this) {}
+
+bool SsdLink::leftBehind(NodeFiles& files, const Config& config) { return files.adopted() && anyHeld(rootsOf(files, config)); }
+
+void SsdLink::start(bool leftBehind) {
+  leftBehind_ = leftBehind;
+  if (!leftBehind) return;
+  tasks_.add(awaitLocks());
+  tasks_.add(patience());
+}
+
+void SsdLink::stop() {
+  if (channel_) cut();
+}
+
+void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
+  const auto refuse = [&](Code code, const std::string& detail) {
+    const ssd::SsddAttached answer = answerOf(code, detail);
+    sendWithDescriptors(socket.get(), &answer, sizeof answer, nullptr, 0);
+  };
+  if (request.version != shm::kFormatVersion || request.life == 0) return refuse(Code::protocol, "no attach request of this version");
+  if (!enabled()) return refuse(Code::badConfig, "node " + files_.node() + ": owner.large_limit_size is empty");
+  if (channel_) return refuse(Code::unavailable, "node " + files_.node() + " has an ssdd already");
+  if (!events_.takes(Incarnation(request.life), request.entries == 0)) {
+    log::info("ssdd: what it has is worth nothing any more, it starts over");
+    return refuse(Code::fenced, "what is in the shards is worth nothing any more");
+  }
+  const std::string path = files_.file("ssdd");
+  Result<shm::Descriptor> made = shm::createFile(path, sizeof(ssd::SsddFile), files_.group() >= 0 ? 0640 : 0600, files_.group());
+  if (!made) return refuse(made.error().code, made.error().detail);
+  Result<shm::MappedFile> map = shm::MappedFile::map(made->get(), shm::Access::readWrite, path);
+  // Its description: locked here, kept by nobody but ssdd, so that others see whether it lives.
+  Result<shm::Descriptor> theirs = shm::openFile(path, shm::Access::readWrite);
+  Result<shm::Descriptor> segment = shm::openFile(files_.file("segment"), shm::Access::readWrite);
+  if (!map || !theirs || !segment) {
+    const Error& error = !map ? map.error() : !theirs ? theirs.error() : segment.error();
+    return refuse(error.code, error.detail);
+  }
+  if (::flock(theirs->get(), LOCK_EX | LOCK_NB) != 0) return refuse(Code::system, "flock " + path);
+  ownBell_ = shm::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  peerBell_ = shm::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!ownBell_ || !peerBell_) return refuse(Code::system, "eventfd");
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
+  file_ = std::move(map).value();
+  ssd::SsddHeader& header = shared().header;
+  std::memcpy(header.file.magic, ssd::kSsddMagic, 8);
+  header.file.version = shm::kFormatVersion;
+  header.file.headerBytes = sizeof(ssd::SsddHeader);
+  header.file.fileBytes = sizeof(ssd::SsddFile);
+  header.file.incarnation = files_.header().life.load(std::memory_order_relaxed);
+  header.life = request.life;
+  header.pid = static_cast<uint64_t>(peer.pid);
+  header.attachedNs = bootTime().ns;
+  header.segmentBytes = files_.segmentBytes();
+  const ssd::SsddAttached answer = answerOf(Code::ok, "");
+  const int descriptors[ssd::kSsddDescriptors] = {theirs->get(), segment->get(), ownBell_.get(), peerBell_.get()};
+  if (!sendWithDescriptors(socket.get(), &answer, sizeof answer, descriptors, ssd::kSsddDescriptors)) return;
+  socket_ = std::move(socket);
+  channel_ = std::make_unique<ssd::Channel>(shared(), ssd::Channel::End::owner, peerBell_.get());
+  settle();  // it has said that nothing of an earlier one is under way
+  log::info("ssdd attaches, pid " + std::to_string(peer.pid) + ", life " + toString(Incarnation(request.life)) + ", " +
+            std::to_string(request.entries) + " entries");
+  using Observer = kj::UnixEventPort::FdObserver;
+  socketObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, socket_.get(), Observer::OBSERVE_READ);
+  bellObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, ownBell_.get(), Observer::OBSERVE_READ);
+  channelTasks_ = kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this));
+  events_.attached(Incarnation(request.life));
+  channelTasks_->add(watch());
+  channelTasks_->add(bell());
+  events_.turn();
+}
+
+// The end of the socket is the end of ssdd, or its way to say that it is done with us. Nothing else comes by it.
+kj::Promise<void> SsdLink::watch() {
+  return socketObserver_->whenBecomesReadable().then([this]() -> kj::Promise<void> {
+    char byte;
+    const ssize_t n = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch();
+    // This promise belongs to what lost() ends.
+    tasks_.add(kj::evalLater([this] { lost("it has ended"); }));
+    return kj::READY_NOW;
+  });
+}
+
+kj::Promise<void> SsdLink::bell() {
+  uint64_t rung;
+  [[maybe_unused]] const ssize_t n = ::read(ownBell_.get(), &rung, sizeof rung);
+  channel_->awake();
+  ssd::Message message;
+  bool more = true;
+  for (int count = 0; more && count < kMessagesATurn; ++count) {
+    switch (channel_->receive(message)) {
+      case ssd::Channel::Received::message: received(message); break;
+      case ssd::Channel::Received::nothing: more = !channel_->sleep(); break;
+      case ssd::Channel::Received::broken:
+        tasks_.add(kj::evalLater([this, why = channel_->why()] { lost(why); }));
+        return kj::READY_NOW;
+    }
+    if (!channel_) return kj::READY_NOW;
+  }
+  events_.turn();
+  if (more) return kj::evalLater([this] { return bell(); });
+  return bellObserver_->whenBecomesReadable().then([this] { return bell(); });
+}
+
+void SsdLink::received(const ssd::Message& message) {
+  switch (message.kind) {
+    case ssd::MessageKind::progress:
+      if (loads_.count(message.id)) events_.loading(message.id, message.bytes);
+      break;
+    case ssd::MessageKind::loaded:
+      if (loads_.erase(message.id) == 0) break;
+      events_.fetched(message.id, message.code == Code::ok ? Error{} : Error{message.code, "its SSD does not give the value"});
+      break;
+    default: events_.message(message); break;
+  }
+}
+
+void SsdLink::send(const ssd::Message& message) {
+  if (channel_) channel_->send(message);
+}
+
+void SsdLink::load(const Fetch& fetch) {
+  if (!channel_) {
+    tasks_.add(kj::evalLater([this, id = fetch.id] {
+      events_.fetched(id, {Code::unavailable, "no ssdd is attached"});
+      events_.turn();
+    }));
+    return;
+  }
+  loads_.insert(fetch.id);
+  channel_->send({ssd::MessageKind::load, fetch.id, fetch.key, fetch.putId, fetch.offset, fetch.bytes});
+}
+
+void SsdLink::startOver() {
+  if (!channel_) return;
+  log::warn("ssdd: it is cut off and starts over");
+  cut();
+}
+
+// The channel ends. May be called by what the channel's own tasks call: those end in the next turn.
+void SsdLink::cut() {
+  tasks_.add(kj::evalLater([old = kj::mv(channelTasks_), socketObserver = kj::mv(socketObserver_), bellObserver = kj::mv(bellObserver_),
+                            socket = std::move(socket_), ownBell = std::move(ownBell_)]() mutable {
+    old = nullptr;
+    socketObserver = nullptr;
+    bellObserver = nullptr;
+  }));
+  channel_ = nullptr;
+  file_ = shm::MappedFile();
+  peerBell_ = shm::Descriptor();
+  adrift_.insert(loads_.begin(), loads_.end());
+  loads_.clear();
+  if (!adrift_.empty()) tasks_.add(awaitLocks());
+}
+
+void SsdLink::lost(const std::string& why) {
+  if (!channel_) return;
+  log::warn("ssdd: " + why);
+  cut();
+  events_.gone();
+  events_.turn();
+}
+
+void SsdLink::settle() {
+  for (const uint64_t id : std::exchange(adrift_, {})) events_.fetched(id, {Code::unavailable, "ssdd has ended"});
+  if (std::exchange(leftBehind_, false)) events_.calm(), events_.notComing();
+}
+
+kj::Promise<void> SsdLink::awaitLocks() {
+  if (std::exchange(awaiting_, true)) return kj::READY_NOW;
+  auto held = std::make_shared<bool>(true);
+  return daemon_.uv().work([roots = roots_, held] { *held = anyHeld(roots); }).then([this, held]() -> kj::Promise<void> {
+    awaiting_ = false;
+    if (adrift_.empty() && !leftBehind_) return kj::READY_NOW;
+    if (!*held) {
+      settle();
+      events_.turn();
+      return kj::READY_NOW;
+    }
+    return daemon_.timer().afterDelay(kLockPause.ns * kj::NANOSECONDS).then([this] { return awaitLocks(); });
+  });
+}
+
+// The ssdd of the last life holds its shards and does not come: what it has is not waited for any longer; what it may be writing is.
+kj::Promise<void> SsdLink::patience() {
+  return daemon_.timer().afterDelay(kPatience.ns * kj::NANOSECONDS).then([this] {
+    if (!leftBehind_) return;
+    log::warn("ssdd of the last life holds its shards and does not attach: what it has is given up");
+    events_.notComing();
+    events_.turn();
+  });
+}
+
+void SsdLink::taskFailed(kj::Exception&& error) { log::error(std::string("ssdd: ") + error.getDescription().cStr()); }
+
+}  // namespace fluxon::owner

@@ -1,0 +1,85 @@
+// SsdLink: the owner's end of the channel to its ssdd: attaching, messages, and the end of what ssdd may write into the segment.
+//
+//   none ──attach──► attached ──(socket ends, broken frame, startOver)──► adrift ──(attach, or no lock of a shard is held)──► none
+//   adrift: an ssdd that was here, or the kernel for it, may still write into extents of loads that were under way. It is over when the
+//   locks of its shard files are free, or when an ssdd attaches, which holds them and has no I/O of its own in the segment.
+//
+// Invariant: of each load there is one `fetched`, and after it nothing writes into its extent.
+// Control thread.
+#pragma once
+
+#include <kj/async-unix.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "node_files.h"
+#include "owner_core.h"
+#include "rpc/daemon.h"
+#include "ssd/channel.h"
+#include "ssd/ssdd_format.h"
+
+namespace fluxon::owner {
+
+class SsdLink final : private kj::TaskSet::ErrorHandler {
+ public:
+  struct Events {
+    std::function<bool(Incarnation life, bool empty)> takes;  // may it attach?
+    std::function<void(Incarnation)> attached;
+    std::function<void()> gone;
+    std::function<void(const ssd::Message&)> message;
+    std::function<void(uint64_t load, uint64_t bytes)> loading;
+    std::function<void(uint64_t load, const Error&)> fetched;
+    std::function<void()> calm;      // what the ssdd of the last life may have written is over
+    std::function<void()> notComing; // no ssdd will come with what it had in the last life
+    std::function<void()> turn;  // after some of these
+  };
+  SsdLink(rpc::Daemon&, NodeFiles&, const Config&, Events);
+
+  bool enabled() const { return !roots_.empty(); }
+  // An ssdd of the last life holds its shards: it may come with what it has, and may be writing.
+  static bool leftBehind(NodeFiles&, const Config&);
+  // `leftBehind`: calm() is to be called.
+  void start(bool leftBehind);
+  void stop();
+  void attach(shm::Descriptor& socket, const ssd::SsddAttach&);
+
+  void send(const ssd::Message&);
+  void load(const Fetch&);
+  void startOver();
+  bool attached() const { return channel_ != nullptr; }
+  const ssd::SsddStatus* status() const { return file_ ? &shared().status : nullptr; }
+  size_t adrift() const { return adrift_.size(); }
+
+ private:
+  ssd::SsddFile& shared() const { return *reinterpret_cast<ssd::SsddFile*>(file_.data()); }
+  kj::Promise<void> watch();
+  kj::Promise<void> bell();
+  kj::Promise<void> awaitLocks();
+  kj::Promise<void> patience();
+  void received(const ssd::Message&);
+  void cut();
+  void lost(const std::string& why);
+  void settle();
+  void taskFailed(kj::Exception&&) override;
+
+  rpc::Daemon& daemon_;
+  NodeFiles& files_;
+  std::vector<std::string> roots_;
+  Events events_;
+  shm::MappedFile file_;
+  shm::Descriptor socket_, ownBell_, peerBell_;
+  std::unique_ptr<ssd::Channel> channel_;
+  kj::Own<kj::UnixEventPort::FdObserver> socketObserver_, bellObserver_;
+  std::set<uint64_t> loads_, adrift_;
+  bool leftBehind_ = false;
+  bool awaiting_ = false;  // the locks
+  kj::Own<kj::TaskSet> channelTasks_;
+  kj::TaskSet tasks_;
+};
+
+}  // namespace fluxon::owner
