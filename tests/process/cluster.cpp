@@ -72,6 +72,9 @@ void Cluster::start(const std::string& process) {
     ::dup2(ready[1], 9);  // without FD_CLOEXEC
     if (process == "master") {
       ::execl(binary("fluxon-master").c_str(), "fluxon-master", "--config", config_.c_str(), "--ready-fd", "9", nullptr);
+    } else if (process.starts_with("ssdd-")) {
+      ::execl(binary("fluxon-ssdd").c_str(), "fluxon-ssdd", "--config", config_.c_str(), "--node", process.c_str() + 5, "--ready-fd", "9",
+              nullptr);
     } else {
       ::execl(binary("fluxon-owner").c_str(), "fluxon-owner", "--config", config_.c_str(), "--node", process.c_str(), "--ready-fd", "9",
               nullptr);

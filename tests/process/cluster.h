@@ -26,7 +26,7 @@ class Cluster {
 
   // Writes the configuration anew, for processes that start later.
   void configure(const Shape& shape) const;
-  // "master" or a node.
+  // "master", a node, or "ssdd-" and a node.
   void start(const std::string& process);
   void signal(const std::string& process, int signal);
   // Waits for the end; the exit status, or minus the signal.

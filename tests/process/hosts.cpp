@@ -91,6 +91,7 @@ Hosts::Hosts(Shape shape) : shape_(std::move(shape)) {
   start("master");
   configure(readyWord("master", "listen "));
   for (size_t i = 0; i < shape_.hosts; ++i) start(owner(i));
+  for (size_t i = 0; i < shape_.hosts && !shape_.disks.empty(); ++i) start("ssdd-" + owner(i));
 }
 
 Hosts::~Hosts() {
@@ -117,18 +118,23 @@ void Hosts::configure(const std::string& listen) {
     file << "[master]\nstate_dir = \"" << folder_ << "/state\"\nlease_ms = " << shape_.leaseMs << "\n";
     if (i == 0) file << "listen = \"" << listen << "\"\n" << shape_.master;
     file << "[owner]\nlink = \"" << address(i) << ":0\"\n" << shape_.owner;
+    if (!shape_.disks.empty()) {
+      file << "large_file_paths = [\"" << shape_.disks << "/" << owner(i) << "\"]\nlarge_limit_size = [\"" << shape_.limit << "\"]\n";
+    }
   }
 }
 
 bool Hosts::start(const std::string& process, double seconds) {
   int ready[2];
   REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
-  const size_t host = process == "master" ? 0 : std::stoul(process.substr(1));
+  const bool ssdd = process.starts_with("ssdd-");
+  const std::string node = ssdd ? process.substr(5) : process;
+  const size_t host = process == "master" ? 0 : std::stoul(node.substr(1));
   std::vector<std::string> words;
   if (shape_.namespaces) words = {"ip", "netns", "exec", space(owner(host))};
-  words.push_back(std::string(FLUXON_BIN) + (process == "master" ? "/fluxon-master" : "/fluxon-owner"));
+  words.push_back(std::string(FLUXON_BIN) + (process == "master" ? "/fluxon-master" : ssdd ? "/fluxon-ssdd" : "/fluxon-owner"));
   words.insert(words.end(), {"--config", config(host), "--ready-fd", "9"});
-  if (process != "master") words.insert(words.end(), {"--node", process});
+  if (process != "master") words.insert(words.end(), {"--node", node});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -214,7 +220,8 @@ double Hosts::metric(const std::string& process, const std::string& name, const 
   std::string page;
   const std::string pages = readyWord(process, "http ");
   std::thread([&] {
-    if (!shape_.namespaces || enter(space(process == "master" ? owner(0) : process))) page = httpGet(pages, "/metrics");
+    const std::string host = process == "master" ? owner(0) : process.starts_with("ssdd-") ? process.substr(5) : process;
+    if (!shape_.namespaces || enter(space(host))) page = httpGet(pages, "/metrics");
   }).join();
   std::istringstream lines(page);
   double sum = 0;

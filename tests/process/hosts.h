@@ -22,6 +22,8 @@ class Hosts {
     int leaseMs = 1000;
     std::string owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n";  // lines of [owner]
     std::string master;                                                 // lines of [master]
+    std::string disks;  // a folder for the SSD of each host, of this limit each; empty: they have none
+    std::string limit = "32MiB";
   };
   explicit Hosts(Shape shape);
   ~Hosts();
@@ -32,7 +34,7 @@ class Hosts {
 
   size_t size() const { return shape_.hosts; }
   static std::string owner(size_t host) { return "h" + std::to_string(host); }
-  // "master" or the owner of a host. Waits until it has joined, `seconds` at most; false: it has not, and runs on.
+  // "master", the owner of a host, or "ssdd-" and that. Waits until it has joined, `seconds` at most; false: it has not, and runs on.
   bool start(const std::string& process, double seconds = 60);
   void signal(const std::string& process, int signal);
   bool running(const std::string& process) const { return pids_.contains(process); }

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-MASTER, OWNER = "tools/fluxon-master/", "tools/fluxon-owner/"
+MASTER, OWNER, SSDD, RING = "tools/fluxon-master/", "tools/fluxon-owner/", "tools/fluxon-ssdd/", "libfluxon/ssd/shard_ring.cpp"
 # Name, file, piece, what stands there instead.
 MUTANTS = [
     ("a change does not wait for invalidations", MASTER + "changes.cpp",
@@ -67,6 +67,41 @@ MUTANTS = [
     ("an owner that comes back takes the grant of a writer that lives", OWNER + "inventory.cpp",
      "if (living.count(directory_.writer(slot))) {", "if (false) {"),
     ("the reserve of the last term is used in the next", OWNER + "inventory.cpp", "reserve_.forget();", ""),
+    ("an invalidation is answered before ssdd has heard of it", OWNER + "orders.cpp",
+     "if (ssdLife_ && !message.items.empty()) return", "if (false) return"),
+    ("what the master refuses of an SSD stays there", OWNER + "inventory.cpp",
+     "if (!dead.empty()) invalidateSsd(", "if (false) invalidateSsd("),
+    ("an SSD that was given up is taken again", OWNER + "ssd.cpp",
+     "ssdLife_ = {};\n  directory_.setSsd({});", "ssdLife_ = {};"),
+    ("what is persisted is reclaimed", OWNER + "ssd.cpp",
+     "if (persist.state != Persist::State::queued || now < persist.since + kQueuedPatience) return false;", ""),
+    ("what is not there any more is offered as persisted", OWNER + "ssd.cpp",
+     "} else if (!stillThere(persist.ref, persist.putId)) {\n    FLUXON_MARK(\"owner: a value goes while",
+     "} else if (false) {\n    FLUXON_MARK(\"owner: a value goes while"),
+    ("a place that ssdd may write is free in the next life", OWNER + "flights.cpp", "fetch.ssd ? kSsdWriter.value : 0", "0"),
+    ("a staged place is free while ssdd writes it", OWNER + "ssd.cpp",
+     "exported.readable || exported.loading != 0 ||", "exported.readable ||"),
+    ("a commit is taken without a look at its put_id", MASTER + "ssd.cpp", "entry->putId == item.putId && ", ""),
+    ("a commit is taken during a change", MASTER + "ssd.cpp", "entry && !entry->change && ", "entry && "),
+    ("a value with a key lease goes to the SSD", MASTER + "ssd.cpp",
+     "entry->bytes == item.bytes && !entry->lease", "entry->bytes == item.bytes"),
+    ("the home of a new value is not told of an older one on its SSD", MASTER + "changes.cpp",
+     "mustHear(*replica.member) || older", "mustHear(*replica.member)"),
+    ("who fetches says what an SSD has", MASTER + "transfers.cpp",
+     "transfer.source == &member) loadFailed(member, transfer", "transfer.source) loadFailed(*transfer.source, transfer"),
+    ("what is undecided lives on when the owner has died", SSDD + "persists.cpp",
+     "std::get<ssd::CommitPin>(std::move(persist.hold)).ignored();", ""),
+    ("what the master has not taken stays", SSDD + "persists.cpp", "std::move(pin).ignored();", ""),
+    ("an invalidation reaches only what is committed", RING,
+     "if (!entry || entry->version.putId >= below) return false;",
+     "if (!entry || entry->version.putId >= below || entry->state != EntryState::committed) return false;"),
+    ("any version of a key is read", RING, "!entry || entry->version.putId != putId || entry->state", "!entry || entry->state"),
+    ("what is read is written over", RING, "if (held(entries_.front())) return false;",
+     "if (entries_.front().writers > 0 || entries_.front().commitPins > 0) return false;"),
+    ("what is written is written over", RING, "if (held(entries_.front())) return false;",
+     "if (entries_.front().readPins > 0 || entries_.front().commitPins > 0) return false;"),
+    ("what the master is asked about is written over", RING, "if (held(entries_.front())) return false;",
+     "if (entries_.front().readPins > 0 || entries_.front().writers > 0) return false;"),
 ]
 
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kMaxKeys = 64;
 constexpr size_t kInventoryPage = 3;  // inventories have several pages
+constexpr size_t kPersistsAtOnce = 2;  // others wait
 constexpr Duration kLastPuts = seconds(1);  // that an owner which stops waits for
 
 }  // namespace
@@ -54,7 +55,8 @@ void SimOwner::start() {
     writer_ = std::make_unique<shm::DirectoryWriter>(memory_->directory(), shape_);
   }
   owner::Host& host = *this;
-  const owner::OwnerCore::Settings settings{place_.node, kInventoryPage};
+  leftBehind_ = adopted && ssdd_ && ssdd_->locked();
+  const owner::OwnerCore::Settings settings{place_.node, kInventoryPage, kPersistsAtOnce, leftBehind_ && writer_->ssd()};
   core_ = std::make_unique<owner::OwnerCore>(settings, *writer_, memory_->segment(), place_.segmentBytes, host);
   rpc::Registration registration;
   registration.node = place_.node;
@@ -67,7 +69,14 @@ void SimOwner::start() {
   if (adopted) {
     std::set<uint64_t> living;
     for (const auto& [id, client] : attached_) living.insert(id);
+    if (leftBehind_) living.insert(owner::kSsdWriter.value);
     core_->adopt(living);
+  }
+  if (leftBehind_) {
+    awaitLocks();
+    later(world_.lease(), [this] {
+      if (leftBehind_) core_->ssdExpected(false);
+    });
   }
   while (clients_.size() < 2) attach();
   later({1}, [this] { connect(); });
@@ -83,6 +92,9 @@ void SimOwner::kill(Files files) {
   queue_.clear();
   calls_.clear();
   exported_.clear();
+  if (channel_) cutSsd();
+  loads_.clear();
+  adrift_.clear();
   fetches_.clear();
   reading_.clear();
   for (Hazard& hazard : std::exchange(hazards_, {})) hazard.clear();
@@ -346,10 +358,11 @@ bool SimOwner::neighbour(const rpc::Peer& peer) {
 }
 
 void SimOwner::fetch(owner::Fetch fetch) {
+  if (fetch.ssd) return fetchFromSsd(fetch);
   fetches_.emplace(fetch.id, false);
   SimOwner* const peer = world_.owner(fetch.peer.node);
   SIM_CHECK(peer, "a fetch from node ", fetch.peer.node);
-  if (neighbour(fetch.peer)) return fetchNeighbour(std::move(fetch), *peer);
+  if (!rpc::isStaged(fetch.exportId) && neighbour(fetch.peer)) return fetchNeighbour(std::move(fetch), *peer);
   fetchByLink(std::move(fetch), *peer);
 }
 
@@ -396,12 +409,30 @@ void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
   if (!peer.up()) return fail({Code::unavailable, "connection refused"});
   peer.later(world_.delay(), [this, fetch, &peer, fail, life = life()] {
     if (life != this->life()) return;
+    peer.serveLink(fetch, *this, life, fail);
+  });
+  // A peer that is stopped or dead says nothing: the deadline ends it.
+  const Time deadline = std::min(fetch.deadline, scheduler_.now() + seconds(5));
+  later({std::max<int64_t>(1, (deadline - scheduler_.now()).ns)}, [this, id = fetch.id] {
+    const auto open = fetches_.find(id);
+    if (open != fetches_.end()) fetchEnded(id, {Code::timedOut, "the peer says nothing"});
+  });
+}
+
+// At the peer.
+void SimOwner::serveLink(const owner::Fetch& fetch, SimOwner& to, uint64_t life, std::function<void(Error)> fail) {
+    SimOwner& peer = *this;
     uint64_t source = 0, ref = 0;
+    if (life != to.life() || !to.fetches_.count(fetch.id)) return;
     if (peer.enrolment_->registration().incarnation != fetch.peer.incarnation) return fail({Code::unavailable, "another life"});
     if (fetch.exportId) {
       const auto known = peer.exported_.find(fetch.exportId);
-      if (known == peer.exported_.end() || known->second.ending) return fail({Code::miss, "nothing is exported"});
+      if (known == peer.exported_.end() || known->second.ending || known->second.failed)
+        return fail({Code::miss, "nothing is exported"});
       SIM_CHECK(known->second.bytes == fetch.bytes, "an export of another length");
+      if (known->second.ready < fetch.bytes) {
+        return peer.later(milliseconds(1), [this, fetch, &to, life, fail] { serveLink(fetch, to, life, fail); });
+      }
       ++known->second.readers;
       source = known->second.offset;
     } else {
@@ -413,7 +444,7 @@ void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
       peer.reading_.insert(ref);
     }
     std::string bytes(peer.memory_->segment() + source, fetch.bytes / 2);
-    peer.later(world_.delay(), [this, fetch, &peer, fail, source, ref, life, bytes = std::move(bytes)]() mutable {
+    peer.later(world_.delay(), [this, fetch, &peer, &to, fail, source, ref, life, bytes = std::move(bytes)]() mutable {
       bytes.append(peer.memory_->segment() + source + fetch.bytes / 2, fetch.bytes - fetch.bytes / 2);
       if (ref != 0) peer.reading_.erase(peer.reading_.find(ref));
       if (fetch.exportId) {
@@ -424,24 +455,104 @@ void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
           peer.core_->unexported(fetch.exportId, scheduler_.now());
         }
       }
-      if (life != this->life()) return;
-      if (!world_.reaches(*this, peer) || scheduler_.oneIn(world_.linkFailsOneIn())) return fail({Code::unavailable, "connection lost"});
-      later(world_.delay(), [this, fetch, bytes = std::move(bytes)] {
+      if (life != to.life()) return;
+      if (!world_.reaches(to, peer) || scheduler_.oneIn(world_.linkFailsOneIn())) return fail({Code::unavailable, "connection lost"});
+      to.later(world_.delay(), [&to, fetch, bytes = std::move(bytes)] {
         // Until its end has been told bytes may still arrive, given up or not.
-        const auto open = fetches_.find(fetch.id);
-        if (open == fetches_.end()) return;
-        std::memcpy(memory_->segment() + fetch.offset, bytes.data(), bytes.size());
-        fetchEnded(fetch.id, open->second ? Error{Code::unavailable, "given up"} : Error{});
+        const auto open = to.fetches_.find(fetch.id);
+        if (open == to.fetches_.end()) return;
+        std::memcpy(to.memory_->segment() + fetch.offset, bytes.data(), bytes.size());
+        to.fetchEnded(fetch.id, open->second ? Error{Code::unavailable, "given up"} : Error{});
       });
     });
-  });
-  // A peer that is stopped or dead says nothing: the deadline ends it.
-  const Time deadline = std::min(fetch.deadline, scheduler_.now() + seconds(5));
-  later({std::max<int64_t>(1, (deadline - scheduler_.now()).ns)}, [this, id = fetch.id] {
-    const auto open = fetches_.find(id);
-    if (open != fetches_.end()) fetchEnded(id, {Code::timedOut, "the peer says nothing"});
+}
+
+// --- its SSD
+
+Code SimOwner::attachSsd(Incarnation content, bool empty) {
+  if (ending_ || channel_) return Code::unavailable;
+  return core_->takesSsd(content, empty) ? Code::ok : Code::fenced;
+}
+
+void SimOwner::attachedSsd(const std::shared_ptr<Channel>& channel, Incarnation content) {
+  scheduler_.log(name(), " has its ssdd, content ", content.value);
+  channel_ = channel;
+  calm();
+  core_->ssdAttached(content, scheduler_.now());
+}
+
+// What an ssdd that has died may have written is over.
+void SimOwner::calm() {
+  for (const uint64_t id : std::exchange(adrift_, {})) core_->fetched(id, {Code::unavailable, "ssdd has ended"}, scheduler_.now());
+  if (!std::exchange(leftBehind_, false)) return;
+  core_->clientGone(owner::kSsdWriter, scheduler_.now());
+  core_->ssdExpected(false);
+}
+
+void SimOwner::awaitLocks() {
+  later(milliseconds(10), [this] {
+    if (adrift_.empty() && !leftBehind_) return;
+    ssdd_->locked() ? awaitLocks() : calm();
   });
 }
+
+void SimOwner::cutSsd() {
+  const std::shared_ptr<Channel> channel = std::exchange(channel_, nullptr);
+  channel->open = false;
+  // It reads what is in the ring before it takes the end for the end.
+  channel->lastToSsdd = std::max(channel->lastToSsdd, scheduler_.now() + world_.delay());
+  ssdd_->later(channel->lastToSsdd - scheduler_.now() + Duration{1}, [this, channel] { ssdd_->ended(channel); });
+  if (!loads_.empty() && adrift_.empty() && up()) awaitLocks();
+  adrift_.insert(loads_.begin(), loads_.end());
+  loads_.clear();
+}
+
+void SimOwner::ssdStartOver() {
+  scheduler_.log(name(), " cuts its ssdd off");
+  if (channel_) cutSsd();
+}
+
+// ssdd has died.
+void SimOwner::channelEnded(const std::shared_ptr<Channel>& channel) {
+  channel->open = false;
+  if (!up()) return;
+  later(world_.delay(), [this, channel] {
+    if (channel_ != channel) return;
+    cutSsd();
+    core_->ssdGone(scheduler_.now());
+  });
+}
+
+void SimOwner::toSsdd(const ssd::Message& message) {
+  if (!channel_) return;
+  channel_->lastToSsdd = std::max(channel_->lastToSsdd, scheduler_.now() + world_.delay());
+  ssdd_->later(channel_->lastToSsdd - scheduler_.now(), [this, channel = channel_, message] { ssdd_->hear(channel, message); });
+}
+
+void SimOwner::hearSsd(const std::shared_ptr<Channel>& channel, const ssd::Message& message) {
+  if (!channel->open) return;
+  channel->lastToOwner = std::max(channel->lastToOwner, scheduler_.now() + world_.delay());
+  later(channel->lastToOwner - scheduler_.now(), [this, channel, message] {
+    if (channel_ != channel) return;
+    if (message.kind == ssd::MessageKind::progress) return core_->loading(message.id, message.bytes);
+    if (message.kind != ssd::MessageKind::loaded) return core_->ssd(message, scheduler_.now());
+    if (loads_.erase(message.id) == 0) return;
+    core_->fetched(message.id, message.code == Code::ok ? Error{} : Error{message.code, "its SSD does not give it"}, scheduler_.now());
+  });
+}
+
+void SimOwner::ssd(ssd::Message message) { toSsdd(message); }
+
+void SimOwner::fetchFromSsd(const owner::Fetch& fetch) {
+  if (!channel_) {
+    return later({1}, [this, id = fetch.id] { core_->fetched(id, {Code::unavailable, "no ssdd"}, scheduler_.now()); });
+  }
+  loads_.insert(fetch.id);
+  toSsdd({ssd::MessageKind::load, fetch.id, fetch.key, fetch.putId, fetch.offset, fetch.bytes});
+}
+
+void SimOwner::exportProgress(ExportId id, uint64_t ready) { exported_.at(id).ready = ready; }
+void SimOwner::exportFailed(ExportId id) { exported_.at(id).failed = true; }
 
 void SimOwner::fetchEnded(uint64_t id, Error error) {
   if (fetches_.erase(id) == 0) return;

@@ -16,6 +16,7 @@
 #include "master_core.h"
 #include "owner_core.h"
 #include "scheduler.h"
+#include "sim_ssdd.h"
 
 namespace fluxon::sim {
 
@@ -121,6 +122,14 @@ class SimOwner final : public Process, private owner::Host {
 
   void check() const;
 
+  // --- its SSD
+  void giveSsd() { ssdd_ = std::make_unique<SimSsdd>(world_, scheduler_, *this); }
+  SimSsdd* ssdd() const { return ssdd_.get(); }
+  Code attachSsd(Incarnation content, bool empty);
+  void attachedSsd(const std::shared_ptr<Channel>&, Incarnation content);
+  void channelEnded(const std::shared_ptr<Channel>&);
+  void hearSsd(const std::shared_ptr<Channel>&, const ssd::Message&);
+
  private:
   struct Call {
     std::shared_ptr<Client> client;
@@ -140,6 +149,12 @@ class SimOwner final : public Process, private owner::Host {
   void finishStop(Time until);
   void fetchNeighbour(owner::Fetch, SimOwner&);
   void fetchByLink(owner::Fetch, SimOwner&);
+  void fetchFromSsd(const owner::Fetch&);
+  void serveLink(const owner::Fetch&, SimOwner& to, uint64_t life, std::function<void(Error)> fail);
+  void toSsdd(const ssd::Message&);
+  void cutSsd();
+  void awaitLocks();
+  void calm();
   void fetchEnded(uint64_t id, Error);
 
   // owner::Host
@@ -148,7 +163,11 @@ class SimOwner final : public Process, private owner::Host {
   void scan(uint64_t, std::vector<uint64_t>) override;
   void fetch(owner::Fetch) override;
   void cancelFetches() override;
-  void exportValue(ExportId id, uint64_t offset, uint64_t bytes) override { exported_[id] = {offset, bytes}; }
+  void exportValue(ExportId id, uint64_t offset, uint64_t bytes, uint64_t ready) override { exported_[id] = {offset, bytes, ready}; }
+  void exportProgress(ExportId, uint64_t ready) override;
+  void exportFailed(ExportId) override;
+  void ssd(ssd::Message) override;
+  void ssdStartOver() override;
   void unexport(ExportId id) override;
   bool neighbour(const rpc::Peer&) override;
   void leave() override;
@@ -169,11 +188,16 @@ class SimOwner final : public Process, private owner::Host {
   std::map<std::pair<uint64_t, uint32_t>, Call> calls_;
   uint32_t nextCall_ = 0;
   struct Export {
-    uint64_t offset = 0, bytes = 0;
+    uint64_t offset = 0, bytes = 0, ready = 0;
+    bool failed = false;
     unsigned readers = 0;
     bool ending = false;
   };
   std::map<ExportId, Export> exported_;
+  std::unique_ptr<SimSsdd> ssdd_;
+  std::shared_ptr<Channel> channel_;  // to it
+  std::set<uint64_t> loads_, adrift_;
+  bool leftBehind_ = false;
   std::map<uint64_t, bool> fetches_;  // under way → given up
   std::multiset<uint64_t> reading_;   // slotRefs that other owners read here
   // Of ours at a neighbour: it ends with this process.

@@ -30,6 +30,11 @@ void World::act() {
   if (owner.clients().empty()) return;
   const std::shared_ptr<Client> client = owner.clients()[scheduler_.pick(owner.clients().size())];
   const int key = static_cast<int>(scheduler_.pick(kKeys));
+  if (reading_ && !scheduler_.oneIn(4)) {
+    if (!scheduler_.oneIn(12)) return get(owner, client, key);
+    if (master_.up()) (void)master_.core().evictTo(owner.place().node, scheduler_.pick(20), scheduler_.now());
+    return;
+  }
   switch (scheduler_.pick(24)) {
     case 0: case 1: case 2: case 3: case 4: return put(owner, client, key);
     case 5: case 6: return putInline(owner, client, key);
@@ -240,10 +245,24 @@ void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
     if (!answer.node.empty()) {
       SimOwner* const next = this->owner(answer.node);
       SIM_CHECK(next, "a get is sent to node ", answer.node);
+      if (answer.source == shm::AnswerSource::ssd) return getFromSsd(*next, client, key, began);
       return probe(client, *next, key, began, "a get sent on");
     }
-    see(*owner.memory(), answer.offset, answer.valueBytes, key, began, (answer.fetched ? "a fetch at " : "a get at ") + owner.name());
+    const char* const how = answer.source == shm::AnswerSource::memory ? "a get at " : "a fetch at ";
+    see(*owner.memory(), answer.offset, answer.valueBytes, key, began, how + owner.name());
     if (answer.hold) hold(client, owner.memory(), answer.slotRef, answer.offset, answer.valueBytes);
+  }, patience());
+}
+
+// A neighbour has it on its SSD, and brings it when it is asked.
+void World::getFromSsd(SimOwner& next, const std::shared_ptr<Client>& client, int key, Time began) {
+  Command command;
+  command.kind = CommandKind::get;
+  command.key = keyName(key);
+  next.command(client, command, [this, &next, client, key, began](const Answer& answer) {
+    if (answer.code != Code::ok || !answer.node.empty()) return;
+    see(*next.memory(), answer.offset, answer.valueBytes, key, began, "a get from an SSD at " + next.name());
+    if (answer.hold) hold(client, next.memory(), answer.slotRef, answer.offset, answer.valueBytes);
   }, patience());
 }
 

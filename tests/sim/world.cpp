@@ -17,7 +17,10 @@ void Tally::count(const master::MasterCounters& m) {
 }
 void Tally::count(const owner::OwnerCounters& o) {
   temporary += o.temporary, copies += o.copiesOrdered, fromReserve += o.putsFromReserve, rejoins += o.rejoins;
+  persists += o.persists, persistsTaken += o.persistsTaken, ssdLoads += o.ssdLoads, staged += o.staged;
+  ssdEvicted += o.ssdEvicted, ssdLost += o.ssdLost;
 }
+void Tally::count(const ssdd::SsdCounters& s) { ssdDamaged += s.damaged; }
 void Tally::add(const Tally& other) {
 #define FLUXON_ADD(name) name += other.name;
   FLUXON_TALLY(FLUXON_ADD)
@@ -29,6 +32,13 @@ World::World(Options options)
   for (int i = 0; i < 3; ++i) {
     SimOwner::Place place{"n" + std::to_string(i), i == 1 ? "h1" : "h0", "", kSegment, true};
     owners_.push_back(std::make_unique<SimOwner>(*this, scheduler_, place));
+  }
+  // All have an SSD, or none, or some.
+  const uint64_t which = scheduler_.pick(4);
+  for (const auto& owner : owners_) {
+    if (which == 0 || (which == 1 && scheduler_.oneIn(2))) continue;
+    owner->giveSsd();
+    owner->ssdd()->failOneIn(faults_.ssdFails);
   }
 }
 
@@ -55,6 +65,8 @@ void World::draw() {
   faults_.evictions = maybe(30);
   faults_.clientDeaths = maybe(25);
   faults_.slow = scheduler_.oneIn(3) ? 4 : 20;
+  faults_.ssddKills = maybe(30);
+  faults_.ssdFails = maybe(30);
 }
 
 SimOwner* World::owner(const std::string& node) {
@@ -67,7 +79,10 @@ SimOwner* World::owner(const std::string& node) {
 void World::run() {
   if (faults_.diskFails != 0) master_.disk().failOneIn(faults_.diskFails);
   master_.start();
-  for (const auto& owner : owners_) owner->start();
+  for (const auto& owner : owners_) {
+    owner->start();
+    if (owner->ssdd()) owner->ssdd()->start();
+  }
   advance(scheduler_.now() + milliseconds(50));
   do {
     burst(options_.brief ? milliseconds(150) : scheduler_.between(milliseconds(100), milliseconds(500)));
@@ -103,6 +118,7 @@ void World::advance(Time end) {
 
 void World::burst(Duration length) {
   busy_ = true;
+  reading_ = scheduler_.oneIn(3);
   for (; actors_ < 8; ++actors_) scheduler_.at(scheduler_.upTo(milliseconds(4)), [this] { act(); });
   advance(scheduler_.now() + length);
   busy_ = false;
@@ -248,6 +264,7 @@ void World::fault() {
       scheduler_.at(length + Duration{1}, [this, &owner] { readAll(owner); });
     }
   }
+  if (owner.ssdd() && happens(faults_.ssddKills)) ssdFault(owner);
   if (happens(faults_.ownerKills)) killOwner(owner, happens(faults_.filesLost) ? SimOwner::Files::lost : SimOwner::Files::kept);
   if (happens(faults_.masterKills)) killMaster();
   if (happens(faults_.orderly) && owner.up()) {
@@ -272,6 +289,18 @@ void World::killOwner(SimOwner& owner, SimOwner::Files files) {
   tally.filesLost += files == SimOwner::Files::lost;
   owner.kill(files);
   restartLater(owner);
+}
+
+// Its ssdd is killed, alone or with it, or stands still.
+void World::ssdFault(SimOwner& owner) {
+  SimSsdd& ssdd = *owner.ssdd();
+  if (scheduler_.oneIn(3)) {
+    if (ssdd.up() && !ssdd.stopped()) ssdd.stop(scheduler_.upTo(seconds(2)));
+    return;
+  }
+  ssdd.kill();
+  if (scheduler_.oneIn(4)) killOwner(owner, SimOwner::Files::kept);
+  scheduler_.at(scheduler_.upTo(scheduler_.oneIn(3) ? seconds(1) : milliseconds(20)), [&ssdd] { ssdd.start(); });
 }
 
 void World::killMaster() {
@@ -321,6 +350,9 @@ void World::rest() {
   options_.loseMessage = 0;
   losable = tally.messages;
   master_.disk().failOneIn(0);
+  for (const auto& owner : owners_) {
+    if (owner->ssdd()) owner->ssdd()->failOneIn(0);
+  }
   parted_.clear();
   const auto settle = [&] {
     if (!master_.up()) return;
@@ -343,6 +375,7 @@ void World::rest() {
   for (const auto& owner : owners_) {
     owner->check();
     agree(*owner);
+    if (owner->ssdd()) agreeOnSsd(*owner);
     tally.count(owner->core().counters());
   }
   tally.count(master_.core().counters());
@@ -369,6 +402,10 @@ void World::live() {
     put.key = "live-" + owner->name();
     put.extra.assign(100, 'x');
     owner::Answer answer = step(*owner, put, "a put");
+    if (!answer.node.empty()) {  // a neighbour shall have it
+      put.flags |= shm::kPlacedHere;
+      answer = step(*this->owner(answer.node), put, "a put sent on");
+    }
     SIM_CHECK(answer.code == Code::ok, "a put at ", owner->name(), ": ", codeName(answer.code), " ", answer.payload);
     const PutId putId = answer.putId;
     for (const auto& reader : owners_) {
@@ -424,13 +461,35 @@ void World::agree(SimOwner& owner) {
     SIM_CHECK(space.bytes(use) == 0, name, ": ", space.bytes(use), " bytes are left in use ", static_cast<int>(use));
 }
 
+// What the master names on its SSD is there, and nothing is under way.
+void World::agreeOnSsd(SimOwner& owner) {
+  SimSsdd& ssdd = *owner.ssdd();
+  const std::string& name = owner.name();
+  SIM_CHECK(ssdd.up() && ssdd.channel(), name, " has no ssdd");
+  const std::shared_ptr<master::Member>& member = owner.connection()->member;
+  SIM_CHECK(member->ssdLife == ssdd.content(), name, ": the master knows another life of its SSD");
+  SIM_CHECK(owner.core().persists() == 0, name, " has ", owner.core().persists(), " persists left");
+  const std::map<std::string, uint64_t> there = ssdd.entries();
+  SIM_CHECK(member->onSsd.size() <= member->onSsd.count(ssdd.content()), name, ": the master remembers earlier lives of its SSD");
+  const auto named = member->onSsd.find(ssdd.content());
+  for (const master::KeyEntry* entry : named == member->onSsd.end() ? std::set<master::KeyEntry*, master::ByName>() : named->second) {
+    const auto found = there.find(std::string(entry->key));
+    SIM_CHECK(found != there.end() && found->second == entry->putId.value, name, ": the master names ", entry->key, " ",
+              toString(entry->putId), " on its SSD, which is not there");
+  }
+  for (const ssdd::ShardGauges& shard : ssdd.core().shards())
+    SIM_CHECK(shard.readPins + shard.commitPins + shard.writers + shard.waiting == 0, name, ": guards of a shard are left");
+  tally.count(ssdd.core().counters());
+}
+
 // --- log
 
 void World::show(const std::string& who, const rpc::Request& request) {
   if (!scheduler_.logging()) return;
   static constexpr const char* kKinds[] = {"heartbeat", "putStart", "putDone", "putReserved", "putAbort", "reserve", "release", "dropped",
                                            "getStart", "stat", "remove", "countPrefix", "list", "leaseGrant", "leaseKeepAlive",
-                                           "leaseRevoke", "invalidateDone", "reclaimDone", "inventory", "spread", "getDone"};
+                                           "leaseRevoke", "invalidateDone", "reclaimDone", "inventory", "spread", "getDone", "ssdLife",
+                                           "ssdCommit", "ssdEvicted", "staged", "unstaged"};
   if (request.kind == rpc::RequestKind::heartbeat) return;
   std::ostringstream text;
   text << who << " ► master  #" << request.id.value << " " << kKinds[static_cast<size_t>(request.kind)];
@@ -458,7 +517,7 @@ void World::show(const std::string& who, const rpc::MasterMessage& message) {
       text << " at " << reply.offset;
     for (const uint64_t offset : reply.offsets) text << " at " << offset;
   } else {
-    static constexpr const char* kKinds[] = {"reply", "invalidate", "reclaim", "replicate", "leave", "shrink"};
+    static constexpr const char* kKinds[] = {"reply", "invalidate", "reclaim", "replicate", "leave", "shrink", "stage", "unstage"};
     text << "  order " << message.command.value << " " << kKinds[static_cast<size_t>(message.kind)];
     for (const rpc::Version& item : message.items) text << " [" << item.key << " " << toString(item.putId) << " at " << item.offset << "]";
   }

@@ -36,15 +36,18 @@ struct Tally {
            filesLost = 0, masterKills = 0, crashes = 0, diskFaults = 0, tornSectors = 0, orderlyStops = 0, left = 0, clientsDead = 0;
   uint64_t published = 0, overwritten = 0, evicted = 0, invalidated = 0, fenced = 0, noSpace = 0, fetches = 0, replicas = 0, elsewhere = 0,
            revived = 0, temporary = 0, copies = 0, fromReserve = 0, rejoins = 0;
+  uint64_t ssddKills = 0, persists = 0, persistsTaken = 0, ssdLoads = 0, staged = 0, ssdEvicted = 0, ssdLost = 0, ssdDamaged = 0;
   void count(const master::MasterCounters&);
   void count(const owner::OwnerCounters&);
+  void count(const ssdd::SsdCounters&);
   void add(const Tally&);
 };
 // Each counter with its name.
 #define FLUXON_TALLY(X)                                                                                                              \
   X(operations) X(reads) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(ownerKills) X(filesLost) X(masterKills)    \
   X(crashes) X(diskFaults) X(tornSectors) X(orderlyStops) X(left) X(clientsDead) X(published) X(overwritten) X(evicted)              \
-  X(invalidated) X(fenced) X(noSpace) X(fetches) X(replicas) X(elsewhere) X(revived) X(temporary) X(copies) X(fromReserve) X(rejoins)
+  X(invalidated) X(fenced) X(noSpace) X(fetches) X(replicas) X(elsewhere) X(revived) X(temporary) X(copies) X(fromReserve) X(rejoins)     \
+  X(ssddKills) X(persists) X(persistsTaken) X(ssdLoads) X(staged) X(ssdEvicted) X(ssdLost) X(ssdDamaged)
 
 class World {
  public:
@@ -101,6 +104,7 @@ class World {
     uint64_t linkFails = UINT64_MAX;
     uint64_t cuts = 0, stalls = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0,
              drains = 0, evictions = 0, clientDeaths = 0, slow = 20;
+    uint64_t ssddKills = 0, ssdFails = 0;
   };
   void draw();
   void advance(Time);
@@ -109,10 +113,12 @@ class World {
   void fault();
   void killMaster();
   void killOwner(SimOwner&, SimOwner::Files);
+  void ssdFault(SimOwner&);
   void partFromMaster(SimOwner&, Duration);
   void rest();
   void live();
   void agree(SimOwner&);
+  void agreeOnSsd(SimOwner&);
   bool lost();
 
   // workload.cpp
@@ -129,6 +135,7 @@ class World {
   void get(SimOwner&, const std::shared_ptr<Client>&, int key);
   void probe(const std::shared_ptr<Client>&, SimOwner& at, int key, Time began, const char* how);
   void readAll(SimOwner&);
+  void getFromSsd(SimOwner&, const std::shared_ptr<Client>&, int key, Time began);
   void look(SimOwner&, const std::shared_ptr<Client>&, int key);
   void lease(SimOwner&, const std::shared_ptr<Client>&);
   void hold(const std::shared_ptr<Client>&, const std::shared_ptr<Memory>&, uint64_t ref, uint64_t offset, uint64_t bytes);
@@ -143,6 +150,7 @@ class World {
   master::Settings settings_;
   Faults faults_;
   bool busy_ = true;
+  bool reading_ = false;  // this burst mostly reads what has just been put, and memory is short: so SSDs are read
   SimMaster master_;
   std::vector<std::unique_ptr<SimOwner>> owners_;
   std::map<std::pair<std::string, std::string>, Time> parted_;  // of nodes, "" is the master: until when

@@ -64,16 +64,17 @@ std::string whyNoLoopDevices() {
   return {};
 }
 
-std::string mountFileSystem(const std::string& folder, uint64_t bytes) {
+std::string mountFileSystem(const std::string& folder, uint64_t bytes, const std::string& kind) {
   const std::string image = folder + "/image", at = folder + "/mounted";
   const int made = ::open(image.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (made < 0 || ::ftruncate(made, static_cast<off_t>(bytes)) != 0) return image + ": " + std::strerror(errno);
   ::close(made);
-  if (std::system(("mkfs.ext4 -q -F -m 0 " + image + " >&2").c_str()) != 0) return "mkfs.ext4 failed";
+  const std::string make = kind == "xfs" ? "mkfs.xfs -q -f " : "mkfs.ext4 -q -F -m 0 ";
+  if (std::system((make + image + " >&2").c_str()) != 0) return make + "failed";
   std::string path;
   const int device = attach(image, 0, path);
   if (device < 0) return "no free loop device";
-  const bool mounted = ::mkdir(at.c_str(), 0700) == 0 && ::mount(path.c_str(), at.c_str(), "ext4", 0, nullptr) == 0;
+  const bool mounted = ::mkdir(at.c_str(), 0700) == 0 && ::mount(path.c_str(), at.c_str(), kind.c_str(), 0, nullptr) == 0;
   const int error = errno;
   ::close(device);
   return mounted ? std::string() : "mount of " + path + ": " + std::strerror(error);

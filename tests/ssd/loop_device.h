@@ -1,4 +1,4 @@
-// Block devices over files, and an ext4 on one. Mounts and devices go when the process ends, however it ends: mounts are made in a
+// Block devices over files, and a file system on one. Mounts and devices go when the process ends, however it ends: mounts are made in a
 // mount namespace of the process's own, and devices let go of their files when nobody holds them.
 #pragma once
 
@@ -18,8 +18,8 @@ class TemporaryFolder {
 
 // Empty, or why this process cannot have loop devices.
 std::string whyNoLoopDevices();
-// A file system of that size, mounted at `folder`/mounted. Empty, or what failed.
-std::string mountFileSystem(const std::string& folder, uint64_t bytes);
+// A file system of that kind (ext4, xfs) and size, mounted at `folder`/mounted. Empty, or what failed.
+std::string mountFileSystem(const std::string& folder, uint64_t bytes, const std::string& kind = "ext4");
 // Descriptor of a block device over the file, opened with O_DIRECT; -1 if there is none to be had.
 int loopDevice(const std::string& file);
 
