@@ -250,6 +250,10 @@ std::string Hosts::unrest() const {
     for (const char* each : {"grants", "flights", "exports", "ring_holds"}) zero(owner(i), std::string("fluxon_owner_") + each);
     for (const char* each : {"granted", "retired"}) zero(owner(i), "fluxon_owner_directory_slots", each);
     zero(owner(i), "fluxon_owner_requests_pending", "", 2);  // a heartbeat may be under way
+    for (const char* each : {"persists", "loads_adrift"}) zero(owner(i), std::string("fluxon_owner_ssd_") + each);
+    if (!running("ssdd-" + owner(i))) continue;
+    for (const char* each : {"read_pins", "commit_pins", "writers", "claims_waiting", "reads_queued", "writes_queued", "messages_waiting"})
+      zero("ssdd-" + owner(i), std::string("fluxon_ssdd_") + each);
   }
   return text.str();
 }
