@@ -87,8 +87,6 @@ MUTANTS = [
      "entry && !entry->change;\n    if (!current || !member.ssdLife) {"),
     ("the home of a new value is not told of an older one on its SSD", MASTER + "changes.cpp",
      "mustHear(*replica.member) || older", "mustHear(*replica.member)"),
-    ("what is undecided lives on when the owner has died", SSDD + "persists.cpp",
-     "std::get<ssd::CommitPin>(std::move(persist.hold)).ignored();", ""),
     ("what the master has not taken stays", SSDD + "persists.cpp", "std::move(pin).ignored();", ""),
     ("an invalidation reaches only what is committed", RING,
      "if (!entry || entry->version.putId >= below) return false;",
