@@ -143,6 +143,7 @@ kj::Promise<void> SsdLink::bell() {
     if (!channel_) return kj::READY_NOW;
   }
   events_.turn();
+  if (!channel_) return kj::READY_NOW;  // cut off by what followed
   if (more) return kj::evalLater([this] { return bell(); });
   return bellObserver_->whenBecomesReadable().then([this] { return bell(); });
 }
