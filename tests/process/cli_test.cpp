@@ -469,7 +469,7 @@ TEST_CASE("ssd and scrub of a node without an SSD tier: 69, not enabled") {
     const Ended ended = ctl(cluster, verb);
     CHECK(ended.status == 69);
     CHECK(ended.out.empty());
-    CHECK(ended.err == "fluxonctl: not enabled: no ssdd of n0 (large_file_paths and large_limit_size in [owner])\n");
+    CHECK(ended.err == "fluxonctl: not enabled: no ssdd of n0 has attached (it needs large_file_paths and large_limit_size in [owner])\n");
   }
   CHECK(has(ctl(cluster, "--node n7 ssd").err, "no files of node n7"));
 }

@@ -163,7 +163,7 @@ void printSsdd(const std::string& node, const SsddCopy& ssdd, Format format) {
 Error noSsdd(const std::vector<std::string>& nodes) {
   std::string names;
   for (const std::string& node : nodes) names += (names.empty() ? "" : ", ") + node;
-  return {Code::notEnabled, "no ssdd of " + names + " (large_file_paths and large_limit_size in [owner])"};
+  return {Code::notEnabled, "no ssdd of " + names + " has attached (it needs large_file_paths and large_limit_size in [owner])"};
 }
 
 int scrub(const shm::Paths& paths, const std::vector<std::string>& nodes, const Options& options) {
