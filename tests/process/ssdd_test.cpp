@@ -309,6 +309,8 @@ TEST_CASE("ssdd: values come back bit by bit, whatever their size, with each bac
     CHECK(has(ssdd.page("/health"), "\"healthy\":true"));
     CHECK(eventually([&] { return owner.file().status.loads == 12; }));
     CHECK(owner.file().status.entries == 11);
+    CHECK(eventually([&] { return owner.file().status.scrubChecked == id; }));
+    CHECK(owner.file().status.scrubTotal == id);
     CHECK(owner.file().status.device[0].writes == 11);
     CHECK(ssdd.end(SIGTERM) == 0);
   }

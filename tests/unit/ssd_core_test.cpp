@@ -764,6 +764,9 @@ TEST_CASE("ssdd: a scrub checks every decided entry, a few at a time; what is da
     ssdd.check(job.putId == PutId(3) || job.putId == PutId(9) ? Code::corrupt : Code::ok);
   }
   CHECK(checked.size() == 10);
+  CHECK(ssdd.core.lastScrub().checked == 10);
+  CHECK(ssdd.core.lastScrub().total == 10);
+  CHECK(ssdd.core.lastScrub().damaged == 1);
   const Message done = ssdd.take(MessageKind::done);
   CHECK(done.id == scrub);
   CHECK(done.bytes == 10);
@@ -785,6 +788,8 @@ TEST_CASE("ssdd: a scrub tells how far it is, every so many entries or so often"
   const Message first = ssdd.take(MessageKind::progress);
   CHECK(first.id == scrub);
   CHECK(first.bytes == 64 * kBlock);
+  CHECK(ssdd.core.lastScrub().checked == 64);
+  CHECK(ssdd.core.lastScrub().total == 70);
   ssdd.now = ssdd.now + milliseconds(100);
   ssdd.check();
   CHECK(ssdd.take(MessageKind::progress).bytes == 65 * kBlock);

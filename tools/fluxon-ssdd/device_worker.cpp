@@ -315,6 +315,9 @@ void DeviceWorker::end(Job& job, std::vector<DiskResult>& results) {
       raise(write ? counters_.writtenBytes : counters_.readBytes, job.payloadBytes());
     }
   }
+  if (job.error.code == Code::corrupt) {
+    job.error.detail = root_.shards[job.order.shard].path + " at " + std::to_string(job.order.fileOffset) + ": " + job.error.detail;
+  }
   (write ? counters_.writesQueued : counters_.readsQueued).fetch_sub(1, std::memory_order_relaxed);
   results.push_back({.kind = job.order.kind, .id = job.order.id, .payloadCrc = write ? job.crc : 0, .error = std::move(job.error)});
   jobs_.erase(job.self);

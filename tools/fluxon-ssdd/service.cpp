@@ -340,8 +340,11 @@ void Service::publish() {
   store(to.invalidated, c.invalidated);
   store(to.damaged, c.damaged);
   store(to.paused, core_->paused() ? 1 : 0);
-  store(to.devices, devices);
-  store(to.shards, std::min<size_t>(shards.size(), ssd::kShownShards));
+  store(to.scrubChecked, core_->lastScrub().checked);
+  store(to.scrubTotal, core_->lastScrub().total);
+  store(to.scrubDamaged, core_->lastScrub().damaged);
+  store(to.devices, devices_->count());
+  store(to.shards, shards.size());
 }
 
 std::string Service::health(bool& healthy) const {

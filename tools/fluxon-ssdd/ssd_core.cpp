@@ -209,6 +209,7 @@ void SsdCore::listSome() {
 void SsdCore::scrub(uint64_t id, Time now) {
   if (scrub_) return tell(MessageKind::done, id, Code::inFlight);
   scrub_.emplace(Scrub{.id = id, .tour = tour(), .told = now});
+  lastScrub_ = {.total = entries()};
 }
 
 void SsdCore::scrubSome() {
@@ -222,7 +223,8 @@ void SsdCore::scrubSome() {
     checks_.emplace(job, std::move(*pin));
   }
   if (!scrub_->tour.done() || !checks_.empty()) return;
-  send({.kind = MessageKind::done, .id = scrub_->id, .offset = scrub_->damaged, .bytes = scrub_->checked});
+  send({.kind = MessageKind::done, .id = scrub_->id, .offset = lastScrub_.damaged, .bytes = lastScrub_.checked});
+  lastScrub_.total = lastScrub_.checked;  // what has gone meanwhile was not there to be checked
   scrub_.reset();
 }
 
@@ -235,11 +237,11 @@ void SsdCore::checked(JobId job, const Error& error, Time now) {
   if (damaged) lose(found->second);
   checks_.erase(found);
   if (scrub_) {  // its owner may have gone
-    scrub_->checked += !cancelled;
+    lastScrub_.checked += !cancelled;
+    lastScrub_.damaged += damaged;
     scrub_->bytes += cancelled ? 0 : bytes;
-    scrub_->damaged += damaged;
-    if (scrub_->checked >= scrub_->toldChecked + kToldEntries || now >= scrub_->told + kToldEach) {
-      scrub_->toldChecked = scrub_->checked;
+    if (lastScrub_.checked >= scrub_->toldChecked + kToldEntries || now >= scrub_->told + kToldEach) {
+      scrub_->toldChecked = lastScrub_.checked;
       scrub_->told = now;
       send({.kind = MessageKind::progress, .id = scrub_->id, .bytes = scrub_->bytes});
     }

@@ -88,6 +88,10 @@ struct SsdCounters {
   uint64_t evicted = 0, invalidated = 0, damaged = 0;                            // entries; damaged or unreadable
 };
 
+struct ScrubGauges {  // entries, of the scrub under way or the last one; total 0: there was none, or nothing to check
+  uint64_t checked = 0, total = 0, damaged = 0;
+};
+
 struct ShardGauges {
   bool retired = false;
   uint64_t capacityBytes = 0, headPosition = 0, tailPosition = 0, usedBytes = 0, deadBytes = 0;
@@ -126,6 +130,7 @@ class SsdCore {
   bool paused() const;
   std::vector<ShardGauges> shards() const;
   const SsdCounters& counters() const { return counters_; }
+  const ScrubGauges& lastScrub() const { return lastScrub_; }
 
  private:
   struct Shard {
@@ -171,7 +176,7 @@ class SsdCore {
   struct Scrub {
     uint64_t id;
     Tour tour;
-    uint64_t checked = 0, damaged = 0, bytes = 0;
+    uint64_t bytes = 0;
     uint64_t toldChecked = 0;
     Time told;
   };
@@ -227,6 +232,7 @@ class SsdCore {
   std::map<JobId, ssd::ReadPin> checks_;
   std::optional<List> list_;
   std::optional<Scrub> scrub_;
+  ScrubGauges lastScrub_;
   std::deque<Forget> forgets_;
   uint64_t nextJob_ = 1;
   SsdCounters counters_;
