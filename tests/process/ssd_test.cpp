@@ -2,12 +2,15 @@
 // Exit status 77: skipped aloud. FLUXON_FS: the kind of the file system.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -15,6 +18,7 @@
 
 #include "../ssd/loop_device.h"
 #include "cluster.h"
+#include "ssd/record.h"
 #include "workload.h"
 
 using namespace fluxon::test;
@@ -51,6 +55,27 @@ void evictAll(const Cluster& cluster) {
   std::string said;
   CHECK_MESSAGE(run(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " evict --to 0", said) == 0, said);
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_directory_slots", "committed") == 0; }));
+}
+
+// Turns a bit of the record of `value` on its way past the page cache, as ssdd reads and writes there.
+void damage(const std::string& folder, const std::string& value) {
+  const std::string path = folder + "/t_cluster_kv_ssd_storage/n0/shard-000";
+  const int fd = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  constexpr size_t kPiece = fluxon::ssd::kMostBlockBytes;
+  const std::unique_ptr<char, decltype(&std::free)> block(static_cast<char*>(std::aligned_alloc(kPiece, kPiece)), &std::free);
+  bool found = false;
+  for (off_t at = 0; !found && ::pread(fd, block.get(), kPiece, at) == static_cast<ssize_t>(kPiece); at += kPiece) {
+    // A payload begins with a block.
+    for (size_t from = 0; !found && from < kPiece; from += fluxon::ssd::kLeastBlockBytes) {
+      if (std::memcmp(block.get() + from, value.data(), fluxon::ssd::kLeastBlockBytes) != 0) continue;
+      found = true;
+      block.get()[from + 100] ^= 1;
+      CHECK(::pwrite(fd, block.get(), kPiece, at) == static_cast<ssize_t>(kPiece));
+    }
+  }
+  ::close(fd);
+  REQUIRE(found);
 }
 
 const std::vector<size_t> kSizes = {0,    1,     63,     64,        511,             512,            513,       4095,
@@ -260,6 +285,52 @@ TEST_CASE("ssd: two ssdds for one node, one without its shards' space, one witho
   const std::string much = place.configure(ssdLines(folder.path + "/much", "900GB"));
   CHECK(run(FLUXON_BIN "/fluxon-ssdd --config " + much, said) != 0);
   CHECK_MESSAGE(said.find("free") != std::string::npos, said);
+}
+
+TEST_CASE("ssd: a scrub finds the one record that is damaged: it is told, and never given to anybody; its neighbours are served") {
+  const Folder folder;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});
+  cluster.start("ssdd-n0");
+  const auto scrub = [&] { return execute(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " scrub"); };
+  const auto shows = [&](const std::string& line) {
+    return eventually([&] {
+      std::string said;
+      run(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " ssd", said);
+      return said.find(line) != std::string::npos;
+    });
+  };
+  auto client = cluster.client();
+  constexpr size_t kBytes = 100'000;
+  for (uint64_t i = 0; i < 20; ++i) REQUIRE(client.put("k" + std::to_string(i), valueOf(i, kBytes)));
+  persisted(cluster, "n0");
+  const Ended good = scrub();
+  CHECK(good.status == 0);
+  CHECK_MESSAGE(good.out.ends_with("node n0: 20 entries checked, 0 damaged\n"), good.out);
+  CHECK(shows("20 of 20 entries checked, 0 damaged\n"));
+
+  damage(folder.path, valueOf(3, kBytes));
+  const Ended bad = scrub();
+  CHECK(bad.status == 1);
+  CHECK_MESSAGE(bad.out.ends_with("node n0: 20 entries checked, 1 damaged\n"), bad.out);
+  CHECK(shows("20 of 20 entries checked, 1 damaged\n"));
+  CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_damaged_total") == 1);
+  CHECK(cluster.metric("n0", "fluxon_owner_ssd_evicted_total") == 1);
+  CHECK(bool(client.get("k3")->text() == valueOf(3, kBytes)));  // from memory
+  const Ended again = scrub();
+  CHECK(again.status == 0);
+  CHECK_MESSAGE(again.out.ends_with("node n0: 19 entries checked, 0 damaged\n"), again.out);
+
+  // What nobody has looked for is found by the one who reads it.
+  damage(folder.path, valueOf(4, kBytes));
+  evictAll(cluster);
+  for (uint64_t i = 0; i < 20; ++i) {
+    const auto holder = client.get("k" + std::to_string(i));
+    CHECK(bool(holder) == (i != 3 && i != 4));
+    if (!holder) continue;
+    CHECK(bool(holder->text() == valueOf(i, kBytes)));
+    CHECK(holder->source() == Source::ssd);
+  }
+  CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_damaged_total") == 2);
 }
 
 TEST_CASE("ssd: small rings under writers and readers wrap many times, and what is read is what was written last") {

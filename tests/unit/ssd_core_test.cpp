@@ -750,6 +750,7 @@ TEST_CASE("ssdd: a scrub checks every decided entry, a few at a time; what is da
   const Message refused = ssdd.take(MessageKind::done);
   CHECK(refused.id == second);
   CHECK(refused.code == Code::inFlight);
+  CHECK(ssdd.core.lastScrub().total == 10);
   std::set<uint64_t> checked;
   while (!ssdd.disk.checks.empty() || ssdd.core.hasWork()) {
     while (ssdd.core.hasWork()) ssdd.core.work();
@@ -762,6 +763,7 @@ TEST_CASE("ssdd: a scrub checks every decided entry, a few at a time; what is da
     CHECK(checked.insert(job.putId.value).second);
     if (job.putId == PutId(9)) ssdd.invalidate("k9", 10);
     ssdd.check(job.putId == PutId(3) || job.putId == PutId(9) ? Code::corrupt : Code::ok);
+    CHECK(ssdd.core.lastScrub().checked == checked.size());
   }
   CHECK(checked.size() == 10);
   CHECK(ssdd.core.lastScrub().checked == 10);
@@ -771,6 +773,7 @@ TEST_CASE("ssdd: a scrub checks every decided entry, a few at a time; what is da
   CHECK(done.id == scrub);
   CHECK(done.bytes == 10);
   CHECK(done.offset == 1);
+  CHECK(ssdd.core.lastScrub().damaged == 1);
   CHECK(ssdd.evicted() == std::vector{Version{"k3", PutId(3)}});
   CHECK_FALSE(ssdd.readable("k3", 3, 2));
   CHECK(ssdd.readable("k2", 2, 2));
