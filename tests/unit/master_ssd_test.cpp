@@ -1,4 +1,6 @@
 // MasterCore: what is on the owners' SSDs. Commits, gets from there, staging for other hosts, lives of SSDs, inventories.
+#include <random>
+
 #include "master_fixture.h"
 
 namespace fluxon::master {
@@ -807,6 +809,89 @@ TEST_CASE("ssd: copies are counted and made of what is in memory") {
   request.items.push_back({"k", id});
   a.ask(request);
   CHECK(b.orders(CommandKind::replicate).size() == 1);
+}
+
+// An owner that says anything about its SSD, its orders and its segment, and about keys of its own. What others have is not its to end.
+class Nonsense {
+ public:
+  Nonsense(Ssds& world, uint64_t seed) : world_(world), random_(seed) {}
+
+  void say(Owner& by) {
+    using Kind = RequestKind;
+    static constexpr Kind kKinds[] = {Kind::ssdLife, Kind::ssdCommit, Kind::ssdEvicted, Kind::staged, Kind::unstaged, Kind::getStart,
+                                      Kind::getDone, Kind::release, Kind::dropped, Kind::reclaimDone, Kind::invalidateDone, Kind::inventory,
+                                      Kind::putStart, Kind::putDone, Kind::putAbort, Kind::putReserved, Kind::reserve, Kind::remove,
+                                      Kind::heartbeat, Kind::spread};
+    rpc::Request request;
+    request.kind = kKinds[below(std::size(kKinds))];
+    const bool changes = request.kind == Kind::putStart || request.kind == Kind::putReserved || request.kind == Kind::remove;
+    request.key = changes ? "own" + std::to_string(below(5)) : key();
+    request.bytes = awkward(100'000);
+    request.offset = offset();
+    request.put = OperationId(awkward(200));
+    request.command = OperationId(awkward(100));
+    request.count = below(3) ? below(3) : awkward(kLife + 3);
+    request.code = below(2) ? Code::ok : codeFromWire(static_cast<uint16_t>(below(40)));
+    request.timeLeftMs = awkward(2000);
+    for (uint64_t n = below(4); n > 0; --n) request.offsets.push_back(offset());
+    for (uint64_t n = below(4); n > 0; --n) request.items.push_back({key(), putId(), offset(), awkward(100'000), {}, below(3) != 0});
+    for (uint64_t n = below(4); n > 0; --n) request.results.push_back(static_cast<ReclaimResult>(below(3)));
+    by.ask(std::move(request));
+  }
+  uint64_t below(uint64_t end) { return random_() % end; }
+
+ private:
+  uint64_t awkward(uint64_t usual) { return below(8) ? below(usual) : below(2) ? random_() : UINT64_MAX - below(5000); }
+  uint64_t offset() { return below(8) ? below(kSegment / kPageBytes) * kPageBytes : awkward(kSegment); }
+  std::string key() {
+    if (below(16) == 0) return std::string(below(2) ? 0 : kMaxKeyBytes + 1, 'x');
+    return (below(2) ? "there" : "own") + std::to_string(below(5));
+  }
+  PutId putId() {
+    if (below(4) == 0) return PutId(awkward(100));
+    const KeyEntry* const entry = const_cast<KeyTable&>(world_.core.table()).find("there" + std::to_string(below(5)));
+    return entry ? entry->putId : PutId(Term(2), below(20));
+  }
+
+  Ssds& world_;
+  std::mt19937_64 random_;
+};
+
+TEST_CASE("ssd: an owner that says nonsense about its SSD, its orders and its inventory harms nobody else") {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    Ssds w({"b"});
+    Owner a = w.on("a");
+    Nonsense nonsense(w, seed);
+    // In the recovery window, with what it says that it had in the last term.
+    for (int lives = 0; lives < 5; ++lives) {
+      std::shared_ptr<Member> member;
+      w.core.registerOwner(w.with("b", ++w.incarnations, kLife, lives == 0 ? 1000 : nonsense.below(3)), w.now, member);
+      w.persisted();
+      if (!member) continue;
+      Owner b(w, member);
+      for (int i = 0; i < 20; ++i) nonsense.say(b);
+      CHECK(w.bytesAddUp());
+    }
+    w.pass(seconds(30), {&a});
+    w.work();
+    for (int i = 0; i < 5; ++i) {
+      const std::string key = "there" + std::to_string(i);
+      a.put(key);
+      if (i % 2) CHECK(commit(a, {key, idOf(a, key), 0, 100}));
+    }
+    Owner b = w.on("b"), near = w.onHost("c", "a");
+    for (int i = 0; i < 400; ++i) {
+      CAPTURE(i);
+      nonsense.say(nonsense.below(3) ? b : near);
+      if (i % 7 == 0) a.get("own" + std::to_string(nonsense.below(5)));
+      if (i % 5 == 0) a.invalidateDone();
+      if (i % 50 == 0) w.pass(milliseconds(200), {&a, &b, &near}), w.work();
+      CHECK(w.bytesAddUp());
+      CHECK(w.ssdsAddUp());
+    }
+    for (int i = 0; i < 5; ++i) CHECK(a.answer(a.ask(RequestKind::stat, "there" + std::to_string(i))).code == Code::ok);
+  }
 }
 
 TEST_CASE("ssd: an exists check sees a value that is on an SSD alone") {
