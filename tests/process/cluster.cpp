@@ -40,7 +40,7 @@ Cluster::Cluster(Shape shape) {
 
 void Cluster::configure(const Shape& shape) const {
   std::ofstream(config_) << "[common]\ncluster = \"t\"\nshm_root = \"" << root_ << "\"\nlog_level = \"debug\"\n"
-                         << shape.common << "[master]\nstate_dir = \"" << folder_ << "/state\"\nlease_ms = 1000\n"
+                         << shape.common << "[master]\nstate_dir = \"" << folder_ << "/state\"\nlease_ms = " << shape.leaseMs << "\n"
                          << shape.master << "[owner]\n"
                          << shape.owner;
 }
@@ -61,7 +61,7 @@ Cluster::~Cluster() {
   std::filesystem::remove_all(folder_);
 }
 
-void Cluster::start(const std::string& process) {
+void Cluster::start(const std::string& process, const std::function<void()>& prepare) {
   int ready[2];
   REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
   const pid_t pid = ::fork();
@@ -70,6 +70,7 @@ void Cluster::start(const std::string& process) {
     const int log = ::open((folder_ + "/" + process + ".log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(log, 2);
     ::dup2(ready[1], 9);  // without FD_CLOEXEC
+    if (prepare) prepare();
     if (process == "master") {
       ::execl(binary("fluxon-master").c_str(), "fluxon-master", "--config", config_.c_str(), "--ready-fd", "9", nullptr);
     } else if (process.starts_with("ssdd-")) {

@@ -1,4 +1,4 @@
-// A cluster of real daemons for one test: a private shared memory root, a private state folder, leases of 1 s. Every process is
+// A cluster of real daemons for one test: a private shared memory root, a private state folder, short leases. Every process is
 // killed, and the root must be empty, when the cluster is destroyed.
 #pragma once
 
@@ -19,6 +19,7 @@ class Cluster {
     std::string owner = "segment_size = \"64MiB\"\n";  // lines of [owner]
     std::string master;                                // lines of [master]
     std::string common;                                // lines of [common]
+    int leaseMs = 1000;
   };
   explicit Cluster(Shape shape);
   Cluster() : Cluster(Shape{}) {}
@@ -26,8 +27,8 @@ class Cluster {
 
   // Writes the configuration anew, for processes that start later.
   void configure(const Shape& shape) const;
-  // "master", a node, or "ssdd-" and a node.
-  void start(const std::string& process);
+  // "master", a node, or "ssdd-" and a node. `prepare`: what the new process does first.
+  void start(const std::string& process, const std::function<void()>& prepare = nullptr);
   void signal(const std::string& process, int signal);
   // Waits for the end; the exit status, or minus the signal.
   int wait(const std::string& process);

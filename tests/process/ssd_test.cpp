@@ -19,6 +19,7 @@
 #include "../ssd/loop_device.h"
 #include "cluster.h"
 #include "ssd/record.h"
+#include "ssd_steps.h"
 #include "workload.h"
 
 using namespace fluxon::test;
@@ -39,23 +40,6 @@ class Folder {
  private:
   static inline int count_ = 0;
 };
-
-std::string ssdLines(const std::string& path, const std::string& limit) {
-  return "large_file_paths = [\"" + path + "\"]\nlarge_limit_size = [\"" + limit + "\"]\n";
-}
-
-// Everything that was put is on the SSD, or was given up.
-template <class Daemons>
-void persisted(const Daemons& daemons, const std::string& owner) {
-  CHECK(eventually([&] { return daemons.metric(owner, "fluxon_owner_ssd_persists") == 0; }, 60));
-}
-
-// Nothing is in memory any more.
-void evictAll(const Cluster& cluster) {
-  std::string said;
-  CHECK_MESSAGE(run(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " evict --to 0", said) == 0, said);
-  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_directory_slots", "committed") == 0; }));
-}
 
 // Turns a bit of the record of `value` on its way past the page cache, as ssdd reads and writes there.
 void damage(const std::string& folder, const std::string& value) {

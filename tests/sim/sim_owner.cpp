@@ -507,8 +507,8 @@ void SimOwner::cutSsd() {
   loads_.clear();
 }
 
-void SimOwner::ssdStartOver() {
-  scheduler_.log(name(), " cuts its ssdd off");
+void SimOwner::ssdStartOver(const char* why) {
+  scheduler_.log(name(), " cuts its ssdd off: ", why);
   if (channel_) cutSsd();
 }
 
@@ -534,7 +534,7 @@ void SimOwner::hearSsd(const std::shared_ptr<Channel>& channel, const ssd::Messa
   channel->lastToOwner = std::max(channel->lastToOwner, scheduler_.now() + world_.delay());
   later(channel->lastToOwner - scheduler_.now(), [this, channel, message] {
     if (channel_ != channel) return;
-    if (message.kind == ssd::MessageKind::progress) return core_->loading(message.id, message.bytes);
+    if (message.kind == ssd::MessageKind::progress) return core_->loading(message.id, message.bytes, scheduler_.now());
     if (message.kind != ssd::MessageKind::loaded) return core_->ssd(message, scheduler_.now());
     if (loads_.erase(message.id) == 0) return;
     core_->fetched(message.id, message.code == Code::ok ? Error{} : Error{message.code, "its SSD does not give it"}, scheduler_.now());

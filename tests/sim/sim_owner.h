@@ -167,7 +167,7 @@ class SimOwner final : public Process, private owner::Host {
   void exportProgress(ExportId, uint64_t ready) override;
   void exportFailed(ExportId) override;
   void ssd(ssd::Message) override;
-  void ssdStartOver() override;
+  void ssdStartOver(const char* why) override;
   void unexport(ExportId id) override;
   bool neighbour(const rpc::Peer&) override;
   void leave() override;

@@ -66,7 +66,7 @@ struct HostStub final : Host {
   void exportProgress(ExportId id, uint64_t ready) override { ready_[id] = ready; }
   void exportFailed(ExportId id) override { failed.insert(id); }
   void ssd(ssd::Message message) override { toSsd.push_back(std::move(message)); }
-  void ssdStartOver() override { startedOver = true; }
+  void ssdStartOver(const char*) override { startedOver = true; }
   void unexport(ExportId id) override { CHECK(exported.erase(id) == 1); }
   bool neighbour(const rpc::Peer& peer) override { return peer.hostId == "h"; }
   void leave() override { left = true; }

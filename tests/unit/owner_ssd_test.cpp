@@ -231,6 +231,23 @@ TEST_CASE("ssd: what has gone from the SSD is told together, after 10 ms or 256"
   CHECK(n.take(rpc::RequestKind::ssdEvicted).items.size() == 256);
 }
 
+TEST_CASE("ssd: a master that does not answer is told of 4096 that have gone, and no more are heard than wait for it") {
+  SsdNode n;
+  uint64_t said = 0;
+  for (; n.core.hearsSsd(); ++said) n.core.ssd({Kind::evicted, 0, "k", PutId(3)}, n.now);
+  CHECK(said == 2 * 4096);
+  n.pass(seconds(1));
+  CHECK(n.sent(rpc::RequestKind::ssdEvicted) == 16);
+  n.reply(n.take(rpc::RequestKind::ssdEvicted));
+  CHECK(n.core.hearsSsd());
+  while (n.sent(rpc::RequestKind::ssdEvicted) > 0) {
+    const rpc::Request told = n.take(rpc::RequestKind::ssdEvicted);
+    said -= told.items.size();
+    n.reply(told);
+  }
+  CHECK(said == 256);
+}
+
 TEST_CASE("stage: what is loaded is exported as it comes, and its place goes when nobody reads or writes it any more") {
   SsdNode n;
   n.stage(7, "k", 5, 8192);
@@ -238,7 +255,7 @@ TEST_CASE("stage: what is loaded is exported as it comes, and its place goes whe
   const ExportId id = SsdNode::exportOf(7);
   CHECK(n.host.exported.count(id) == 1);
   const uint64_t load = n.host.fetches.front().id;
-  n.core.loading(load, 4096);
+  n.core.loading(load, 4096, n.now);
   CHECK(n.host.ready_.at(id) == 4096);
   n.unstage(8, 7);
   n.core.unexported(id, n.now);
@@ -246,6 +263,22 @@ TEST_CASE("stage: what is loaded is exported as it comes, and its place goes whe
   n.core.fetched(load, {}, n.now);
   CHECK((n.take(rpc::RequestKind::unstaged).command == OperationId(8)));
   CHECK(n.allFree());
+}
+
+TEST_CASE("stage: an ssdd that counts bytes that cannot be is cut off, and nobody is told that they are there") {
+  for (const uint64_t bytes : {uint64_t{4095}, kLarge + 1, UINT64_MAX}) {
+    CAPTURE(bytes);
+    SsdNode n;
+    n.stage(7, "k", 5, 8192);
+    const uint64_t load = n.host.fetches.front().id;
+    n.core.loading(load, 4096, n.now);
+    n.core.loading(load, bytes, n.now);
+    CHECK(n.host.ready_.at(SsdNode::exportOf(7)) == 4096);
+    CHECK(n.host.startedOver);
+    CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
+    n.core.fetched(load, {Code::unavailable, ""}, n.now);
+    CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
+  }
 }
 
 TEST_CASE("stage: a load that fails fails those who read") {
@@ -314,6 +347,97 @@ TEST_CASE("ssd: a new term waits until ssdd has forgotten what is undecided, and
   n.says(Kind::done, dropped.id);
   CHECK_FALSE(n.core.reporting());
   CHECK(n.core.serving(n.now));
+}
+
+// Between terms, with a value in memory.
+struct Parted : SsdNode {
+  Parted() {
+    put("k", 5, 4096);
+    core.keep(now);
+    scanAll();
+  }
+  // The next term begins; what ssdd is asked to list.
+  uint64_t reports() {
+    core.occupied();
+    core.registered(Incarnation(200), seconds(10), now, OwnerCore::Inventory::wanted, now);
+    reply(take(rpc::RequestKind::inventory));
+    return told(Kind::list).id;
+  }
+};
+
+TEST_CASE("ssd: an ssdd that does not forget is cut off after four seconds, and the next term begins without it") {
+  Parted n;
+  n.pass(milliseconds(3900));
+  CHECK(n.core.unsettled() == 1);
+  CHECK_FALSE(n.host.startedOver);
+  n.pass(milliseconds(200));
+  CHECK(n.host.startedOver);
+  CHECK(n.core.unsettled() == 0);
+  CHECK((n.core.describeSsd() == Incarnation()));
+}
+
+TEST_CASE("ssd: a list that does not end is waited for as long as it goes on; then the owner serves without it") {
+  Parted n;
+  n.says(Kind::done, n.told(Kind::forget).id);
+  const uint64_t list = n.reports();
+  for (uint64_t i = 1; i < 5; ++i) {
+    n.pass(milliseconds(3900));
+    n.core.ssd({Kind::listed, list, "x" + std::to_string(i), PutId(i), 0, 100}, n.now);
+    CHECK_FALSE(n.host.startedOver);
+  }
+  n.pass(seconds(6));
+  CHECK(n.host.startedOver);
+  CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
+  while (n.sent(rpc::RequestKind::inventory) > 0) n.reply(n.take(rpc::RequestKind::inventory));
+  CHECK_FALSE(n.core.reporting());
+  CHECK(n.committed("k"));
+}
+
+TEST_CASE("ssd: one that lists what cannot be is cut off, and the master does not hear of it") {
+  const auto listed = [](std::string key, PutId putId, uint64_t bytes) { return ssd::Message{Kind::listed, 0, key, putId, 0, bytes}; };
+  for (ssd::Message message : {listed("", PutId(3), 100), listed("x", PutId(), 100), listed("x", PutId(3), kSegmentBytes + 1),
+                               listed("x", PutId(3), UINT64_MAX)}) {
+    Parted n;
+    n.says(Kind::done, n.told(Kind::forget).id);
+    message.id = n.reports();
+    n.core.ssd(message, n.now);
+    CHECK(n.host.startedOver);
+    const rpc::Request last = n.take(rpc::RequestKind::inventory);
+    CHECK(last.items.empty());
+    CHECK(last.count == 1);
+    n.reply(last);
+    CHECK_FALSE(n.core.reporting());
+    CHECK(n.committed("k"));
+  }
+}
+
+TEST_CASE("ssd: what was never asked is not heard") {
+  Parted n;
+  const ssd::Message forget = n.told(Kind::forget);
+  for (uint64_t id = 0; id < forget.id + 5; ++id) {
+    if (id == forget.id) continue;
+    for (const Kind kind : {Kind::persisted, Kind::done, Kind::listed}) n.core.ssd({kind, id, "x", PutId(3), 0, 100}, n.now);
+  }
+  CHECK(n.core.unsettled() == 1);
+  n.says(Kind::done, forget.id);
+  CHECK(n.core.unsettled() == 0);
+  n.says(Kind::done, n.reports());
+  CHECK(n.take(rpc::RequestKind::inventory).items.empty());
+}
+
+TEST_CASE("ssd: a disk that ends no write for four seconds holds memory up no longer") {
+  SsdNode n;
+  n.put("a", 5, 4096);
+  n.put("b", 6, 32768);
+  const ssd::Message a = n.told(Kind::persist);
+  n.pass(seconds(3));
+  n.persisted(a);  // slow is not dead
+  n.pass(seconds(3));
+  CHECK_FALSE(n.host.startedOver);
+  CHECK(n.core.persists() == 2);
+  n.pass(seconds(2));
+  CHECK(n.host.startedOver);
+  CHECK(n.core.persists() == 0);
 }
 
 TEST_CASE("ssd: values that are dropped as a whole take the SSD with them") {

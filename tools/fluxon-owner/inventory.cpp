@@ -73,14 +73,15 @@ void OwnerCore::part(bool keep, Time now) {
   ssdInventory_.clear();
   listing_ = 0;
   if (ssdLife_ && !keep) {
-    host_.ssdStartOver();
-    ssdLost(now);
+    giveUpSsd("what this node has is given up", now);
   } else if (ssdLife_) {
+    if (forgetting_ == 0) ssdSaid_ = now;
     forgetting_ = nextSsd_++;
     host_.ssd({ssd::MessageKind::forget, forgetting_});
   }
   failPending(now);
   pending_.clear();
+  evictedTold_ = 0;
   beats_.clear();
   begun_.clear();
   reserve_.forget();
@@ -190,6 +191,8 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
   ssdReported_ = 0;
   if (ssdLife_) {
     listing_ = nextSsd_++;
+    ssdSaid_ = now;
+    evicted_.clear();  // is not named
     host_.ssd({ssd::MessageKind::list, listing_});
   }
   report();

@@ -139,8 +139,8 @@ class Host {
   virtual bool neighbour(const rpc::Peer&) = 0;
   // To the ssdd that is attached; what it says comes by ssd(). Loads go by fetch(), which keeps its promise when ssdd dies, too.
   virtual void ssd(ssd::Message) = 0;
-  // Nothing of what is on the SSD is worth anything any more: the channel ends, ssdd comes back empty under another life.
-  virtual void ssdStartOver() = 0;
+  // What is on the SSD is worth nothing any more: the channel ends, ssdd comes back empty under another life. `why`: for people.
+  virtual void ssdStartOver(const char* why) = 0;
   // Everything is elsewhere: this process is to leave for good.
   virtual void leave() = 0;
 };
@@ -195,13 +195,15 @@ class OwnerCore {
   void fetched(uint64_t flight, const Error&, Time now);
   void unexported(ExportId, Time now);
   // Of an ssd fetch: so many bytes from its beginning on are there.
-  void loading(uint64_t flight, uint64_t bytes);
+  void loading(uint64_t flight, uint64_t bytes, Time now);
 
   // May an ssdd of that life attach? One that is not empty only before the master is told what is here.
   bool takesSsd(Incarnation life, bool empty) const { return empty || (!described_ && life == directory_.ssd()); }
   void ssdAttached(Incarnation life, Time now);
   void ssdGone(Time now);
   void ssd(const ssd::Message&, Time now);
+  // False: more has gone from the SSD than the master has been told; what ssdd says next waits in its ring.
+  bool hearsSsd() const;
   // No ssdd will come with what it had.
   void ssdExpected(bool expected) { awaitsSsd_ = expected; }
   // `touched`: slots that clients have read since the last heartbeat, oldest first.
@@ -325,16 +327,19 @@ class OwnerCore {
 
   // ssd.cpp
   void persist(uint32_t slot, Time now);
-  void pumpPersists();
+  void pumpPersists(Time now);
   bool stillThere(uint64_t ref, PutId putId) const;
   void endPersist(uint64_t id);
   bool yieldsPersist(uint32_t slot, Time now);
-  void persisted(const ssd::Message&);
+  void persisted(const ssd::Message&, Time now);
   void ssdCommitted(const Pending&, const rpc::Reply&);
+  void giveUpSsd(const char* why, Time now);
   void ssdLost(Time now);
   void tickSsd(Time now);
+  Time ssdDue() const;
   Time ssdWake() const;
   bool dropsRefused() const;
+  void listed(const ssd::Message&, Time now);
   void tellSsd();
   void tellSsdNews(Time now);
   void invalidateSsd(const std::vector<rpc::Version>& items, Invalidation);
@@ -395,6 +400,7 @@ class OwnerCore {
     bool staged = false;
     bool readable = true;
     uint64_t loading = 0;  // flight
+    uint64_t loaded = 0;   // bytes
     OperationId unstage;   // order
     bool orphan = false;   // of a term that is over
   };
@@ -437,12 +443,15 @@ class OwnerCore {
   std::unordered_map<uint32_t, uint64_t> persisting_;  // slot → persist: its bytes stay
   std::deque<uint64_t> persistQueue_;
   uint64_t writing_ = 0, writingBytes_ = 0;  // told to ssdd
+  Time wrote_{0};                            // the last of them that it has answered, or the first of a row was told
   std::vector<uint64_t> commits_;            // persisted, the master is to be asked
   std::vector<rpc::Version> evicted_;
+  size_t evictedTold_ = 0;  // to the master, which has not answered
   Time evictedSince_{0};
   std::map<uint64_t, Invalidation> invalidating_;  // at ssdd
   std::map<uint64_t, Caller> scrubs_;
-  uint64_t forgetting_ = 0, listing_ = 0;
+  uint64_t forgetting_ = 0, listing_ = 0;  // never both
+  Time ssdSaid_{0};                         // the last word about one of them, or when it was asked
   std::vector<rpc::Version> ssdInventory_;
   size_t ssdReported_ = 0;    // of those
   bool reportEnds_ = false;   // but for what ssdd has to drop

@@ -54,8 +54,9 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
     case Kind::spread:
       if (!pending.given) answerPut(pending);
       return;
+    case Kind::ssdEvicted: evictedTold_ -= pending.request.items.size(); [[fallthrough]];
     case Kind::putAbort: case Kind::release: case Kind::dropped: case Kind::invalidateDone: case Kind::reclaimDone:
-    case Kind::ssdLife: case Kind::ssdEvicted: case Kind::staged: case Kind::unstaged:
+    case Kind::ssdLife: case Kind::staged: case Kind::unstaged:
       if (reply.code != Code::ok && reply.code != Code::fenced) ++counters_.refused;
       return;
   }

@@ -45,7 +45,7 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   void exportProgress(ExportId id, uint64_t ready) override { peers_.exportProgress(id, ready); }
   void exportFailed(ExportId id) override { peers_.exportFailed(id); }
   void ssd(ssd::Message message) override { ssd_.send(message); }
-  void ssdStartOver() override { ssd_.startOver(); }
+  void ssdStartOver(const char* why) override { ssd_.startOver(why); }
   void unexport(ExportId id) override { peers_.unexport(id); }
   bool neighbour(const rpc::Peer& peer) override { return peers_.neighbour(peer); }
   void leave() override;

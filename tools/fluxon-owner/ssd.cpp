@@ -36,8 +36,10 @@ namespace {
 constexpr uint64_t kWritingBytesAtOnce = uint64_t{256} << 20;
 constexpr Duration kQueuedPatience = seconds(1);        // a value whose memory is wanted waits so long for its write to begin
 constexpr Duration kSsdPatience = seconds(1);           // for an invalidation: the control thread of ssdd never waits for a disk
+constexpr Duration kDiskPatience = seconds(4);          // for the end of some write, of all that a disk has begun, for a word of a list
 constexpr Duration kEvictedPatience = milliseconds(10);  // what has gone from the SSD is told together
 constexpr size_t kEvictedAtOnce = 256;
+constexpr size_t kMostEvicted = 4096;  // told to the master and not answered; and as many that wait for that
 
 }  // namespace
 
@@ -62,6 +64,12 @@ void OwnerCore::ssdAttached(Incarnation life, Time now) {
 void OwnerCore::ssdGone(Time now) {
   if (ssdLife_) ssdLost(now);
   flush(now);
+}
+
+// An ssdd that does not do what it should is not believed any more.
+void OwnerCore::giveUpSsd(const char* why, Time now) {
+  host_.ssdStartOver(why);
+  ssdLost(now);
 }
 
 // What was on the SSD is over; loads under way are until the host says that they have ended.
@@ -100,30 +108,40 @@ void OwnerCore::tellSsd() {
   request(std::move(life), {}, shm::CommandKind{});
 }
 
+// When ssdd is to have answered what it was asked. Without an end to that no change of a key and no term would go on, and memory that is
+// being persisted would not come free.
+Time OwnerCore::ssdDue() const {
+  Time due = Time::never();
+  if (!invalidating_.empty()) due = invalidating_.begin()->second.when + kSsdPatience;
+  if (writing_ > 0) due = std::min(due, wrote_ + kDiskPatience);
+  // A master that has come back waits for two leases.
+  if (forgetting_ != 0 || listing_ != 0) due = std::min(due, ssdSaid_ + std::min(kDiskPatience, lease_));
+  return due;
+}
+
 void OwnerCore::tickSsd(Time now) {
-  if (invalidating_.empty() || now < invalidating_.begin()->second.when + kSsdPatience) return;
+  if (now < ssdDue()) return;
   FLUXON_MARK("owner: an ssdd says nothing");
-  host_.ssdStartOver();
-  ssdLost(now);
+  giveUpSsd("it does not answer", now);
 }
 
 Time OwnerCore::ssdWake() const {
   Time next = Time::never();
-  if (!evicted_.empty() && listening_ && !reporting_) next = evictedSince_ + kEvictedPatience;
-  if (!invalidating_.empty()) next = std::min(next, invalidating_.begin()->second.when + kSsdPatience);
-  return next;
+  if (!evicted_.empty() && evictedTold_ < kMostEvicted && listening_ && !reporting_) next = evictedSince_ + kEvictedPatience;
+  return std::min(next, ssdDue());
 }
 
 void OwnerCore::ssd(const ssd::Message& message, Time now) {
   switch (message.kind) {
-    case ssd::MessageKind::persisted: persisted(message); break;
+    case ssd::MessageKind::persisted: persisted(message, now); break;
     case ssd::MessageKind::evicted:
       ++counters_.ssdEvicted;
+      if (!listening_) break;  // the list that the next term asks for does not name it
       if (evicted_.empty()) evictedSince_ = now;
       evicted_.push_back({message.key, message.putId});
       break;
     case ssd::MessageKind::listed:
-      if (message.id == listing_) ssdInventory_.push_back({message.key, message.putId, 0, message.bytes, {}, true});
+      listed(message, now);
       break;
     case ssd::MessageKind::done:
       if (message.id == forgetting_) {
@@ -149,6 +167,15 @@ void OwnerCore::ssd(const ssd::Message& message, Time now) {
   flush(now);
 }
 
+// What the master would take for nonsense of this owner does not get as far as that.
+void OwnerCore::listed(const ssd::Message& message, Time now) {
+  if (listing_ == 0 || message.id != listing_) return;
+  if (message.key.empty() || !message.putId || extentBytes(message.bytes) > segmentBytes_)
+    return giveUpSsd("it lists what cannot be", now);
+  ssdSaid_ = now;
+  ssdInventory_.push_back({message.key, message.putId, 0, message.bytes, {}, true});
+}
+
 // --- persist
 
 bool OwnerCore::stillThere(uint64_t ref, PutId putId) const {
@@ -169,10 +196,10 @@ void OwnerCore::persist(uint32_t slot, Time now) {
   persist.since = now;
   persisting_[slot] = id;
   persistQueue_.push_back(id);
-  pumpPersists();
+  pumpPersists(now);
 }
 
-void OwnerCore::pumpPersists() {
+void OwnerCore::pumpPersists(Time now) {
   while (!persistQueue_.empty() && writing_ < settings_.persistsAtOnce && writingBytes_ < kWritingBytesAtOnce) {
     const uint64_t id = persistQueue_.front();
     persistQueue_.pop_front();
@@ -186,7 +213,7 @@ void OwnerCore::pumpPersists() {
       continue;
     }
     persist.state = Persist::State::writing;
-    ++writing_;
+    if (++writing_ == 1) wrote_ = now;
     writingBytes_ += persist.bytes;
     host_.ssd({ssd::MessageKind::persist, id, persist.key, persist.putId, directory_.offset(shm::slotOfRef(persist.ref)), persist.bytes});
   }
@@ -217,10 +244,11 @@ bool OwnerCore::yieldsPersist(uint32_t slot, Time now) {
   return true;
 }
 
-void OwnerCore::persisted(const ssd::Message& message) {
+void OwnerCore::persisted(const ssd::Message& message, Time now) {
   const auto found = persists_.find(message.id);
   if (found == persists_.end() || found->second.state != Persist::State::writing) return;  // forgotten: its entry is dead
   Persist& persist = found->second;
+  wrote_ = now;
   if (message.code != Code::ok) {
     ++counters_.persistsFailed;
     endPersist(message.id);
@@ -235,7 +263,7 @@ void OwnerCore::persisted(const ssd::Message& message) {
     writingBytes_ -= persist.bytes;
     commits_.push_back(message.id);
   }
-  pumpPersists();
+  pumpPersists(now);
 }
 
 void OwnerCore::ssdCommitted(const Pending& pending, const rpc::Reply& reply) {
@@ -267,11 +295,18 @@ void OwnerCore::tellSsdNews(Time now) {
     if (!ids.empty()) request(std::move(commit), {}, shm::CommandKind{}).persists = std::move(ids);
   }
   if (evicted_.empty() || (evicted_.size() < kEvictedAtOnce && now < evictedSince_ + kEvictedPatience)) return;
+  const size_t count = std::min(evicted_.size(), kMostEvicted - evictedTold_);
+  if (count == 0) return;
   rpc::Request gone;
   gone.kind = rpc::RequestKind::ssdEvicted;
-  gone.items = std::exchange(evicted_, {});
+  gone.items.assign(std::make_move_iterator(evicted_.begin()), std::make_move_iterator(evicted_.begin() + static_cast<ptrdiff_t>(count)));
+  evicted_.erase(evicted_.begin(), evicted_.begin() + static_cast<ptrdiff_t>(count));
+  evictedTold_ += count;
   request(std::move(gone), {}, shm::CommandKind{});
 }
+
+// While it reports nothing goes to the master but that, and what is listed comes behind what has gone.
+bool OwnerCore::hearsSsd() const { return reporting_ || evicted_.size() < kMostEvicted; }
 
 // --- orders
 
@@ -333,10 +368,15 @@ void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
   request(std::move(answer), {}, shm::CommandKind{});
 }
 
-void OwnerCore::loading(uint64_t flight, uint64_t bytes) {
+void OwnerCore::loading(uint64_t flight, uint64_t bytes, Time now) {
   const auto found = flights_.find(flight);
   if (found == flights_.end() || !found->second.staged) return;
-  const Export& exported = exports_.at(found->second.staged);
+  Export& exported = exports_.at(found->second.staged);
+  if (bytes < exported.loaded || bytes > directory_.payloadBytes(exported.slot)) {
+    giveUpSsd("it counts bytes that cannot be", now);
+    return flush(now);
+  }
+  exported.loaded = bytes;
   if (exported.readable && !exported.ending) host_.exportProgress(found->second.staged, bytes);
 }
 

@@ -9,13 +9,13 @@
 #include <cstring>
 
 #include "attach.h"
-#include "base/log.h"
 #include "ssd/roots.h"
 
 namespace fluxon::owner {
 namespace {
 
 constexpr int kMessagesATurn = 256;
+constexpr Duration kFullPause = milliseconds(1);
 constexpr Duration kLockPause = milliseconds(10);
 constexpr Duration kPatience = seconds(3);  // for an ssdd of the last life to come with what it has
 
@@ -60,7 +60,11 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
     const ssd::SsddAttached answer = answerOf(code, detail);
     sendWithDescriptors(socket.get(), &answer, sizeof answer, nullptr, 0);
   };
-  if (request.version != shm::kFormatVersion || request.life == 0) return refuse(Code::protocol, "no attach request of this version");
+  if (request.version != shm::kFormatVersion || request.life == 0) {
+    const std::string line = refused_.line("it sent no attach request of this version", bootTime());
+    if (!line.empty()) log::warn("ssdd: " + line);
+    return refuse(Code::protocol, "no attach request of this version");
+  }
   if (!enabled()) return refuse(Code::badConfig, "node " + files_.node() + ": owner.large_limit_size is empty");
   if (channel_) return refuse(Code::unavailable, "node " + files_.node() + " has an ssdd already");
   if (!events_.takes(Incarnation(request.life), request.entries == 0)) {
@@ -117,6 +121,7 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
 // The end of the socket is the end of ssdd, or its way to say that it is done with us. Nothing else comes by it.
 kj::Promise<void> SsdLink::watch() {
   return socketObserver_->whenBecomesReadable().then([this]() -> kj::Promise<void> {
+    if (!channel_) return kj::READY_NOW;  // cut in the same turn
     char byte;
     const ssize_t n = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch();
@@ -127,12 +132,13 @@ kj::Promise<void> SsdLink::watch() {
 }
 
 kj::Promise<void> SsdLink::bell() {
+  if (!channel_) return kj::READY_NOW;  // cut in the same turn
   uint64_t rung;
   [[maybe_unused]] const ssize_t n = ::read(ownBell_.get(), &rung, sizeof rung);
   channel_->awake();
   ssd::Message message;
   bool more = true;
-  for (int count = 0; more && count < kMessagesATurn; ++count) {
+  for (int count = 0; more && count < kMessagesATurn && events_.hears(); ++count) {
     switch (channel_->receive(message)) {
       case ssd::Channel::Received::message: received(message); break;
       case ssd::Channel::Received::nothing: more = !channel_->sleep(); break;
@@ -140,11 +146,13 @@ kj::Promise<void> SsdLink::bell() {
         tasks_.add(kj::evalLater([this, why = channel_->why()] { lost(why); }));
         return kj::READY_NOW;
     }
-    if (!channel_) return kj::READY_NOW;
+    if (!channel_) break;
   }
   events_.turn();
-  if (!channel_) return kj::READY_NOW;  // cut off by what followed
-  if (more) return kj::evalLater([this] { return bell(); });
+  if (!channel_) return kj::READY_NOW;
+  // By the timer, which is looked at together with sockets and signals: an ssdd that talks without end keeps nobody else waiting.
+  const Duration pause = events_.hears() ? Duration{} : kFullPause;
+  if (more) return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this] { return bell(); });
   return bellObserver_->whenBecomesReadable().then([this] { return bell(); });
 }
 
@@ -177,9 +185,9 @@ void SsdLink::load(const Fetch& fetch) {
   channel_->send({ssd::MessageKind::load, fetch.id, fetch.key, fetch.putId, fetch.offset, fetch.bytes});
 }
 
-void SsdLink::startOver() {
+void SsdLink::startOver(const char* why) {
   if (!channel_) return;
-  log::warn("ssdd: it is cut off and starts over");
+  log::warn(std::string("ssdd: ") + why + ": it is cut off and starts over");
   cut();
 }
 

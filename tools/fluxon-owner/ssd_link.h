@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "node_files.h"
 #include "owner_core.h"
 #include "rpc/daemon.h"
@@ -32,6 +33,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
     std::function<void(Incarnation)> attached;
     std::function<void()> gone;
     std::function<void(const ssd::Message&)> message;
+    std::function<bool()> hears;  // is there room for messages?
     std::function<void(uint64_t load, uint64_t bytes)> loading;
     std::function<void(uint64_t load, const Error&)> fetched;
     std::function<void()> calm;      // what the ssdd of the last life may have written is over
@@ -50,7 +52,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
 
   void send(const ssd::Message&);
   void load(const Fetch&);
-  void startOver();
+  void startOver(const char* why);
   bool attached() const { return channel_ != nullptr; }
   const ssd::SsddStatus* status() const { return file_ ? &shared().status : nullptr; }
   size_t adrift() const { return adrift_.size(); }
@@ -71,6 +73,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   NodeFiles& files_;
   std::vector<std::string> roots_;
   Events events_;
+  log::Seldom refused_;
   shm::MappedFile file_;
   shm::Descriptor socket_, ownBell_, peerBell_;
   std::unique_ptr<ssd::Channel> channel_;
