@@ -114,6 +114,7 @@ class IoEngine {
   // Submitted and not yet handed out.
   virtual size_t pending() const = 0;
   // Readable while wait() has completions to hand out, or operations to start anew. wait() clears it. The engine's own.
+  // -1, with errno: the system gives none.
   virtual int eventFd() = 0;
   virtual IoCounters counters() const = 0;
 };

@@ -108,7 +108,12 @@ class UringEngine final : public IoEngine {
   int eventFd() override {
     if (events_ < 0) {
       events_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-      FLUXON_CHECK(events_ >= 0 && ::io_uring_register_eventfd(&ring_, events_) == 0, "no eventfd for an io_uring");
+      if (events_ < 0) return -1;
+      if (const int result = ::io_uring_register_eventfd(&ring_, events_); result != 0) {
+        ::close(std::exchange(events_, -1));
+        errno = -result;
+        return -1;
+      }
       ring();  // for what came before
     }
     return events_;

@@ -1,11 +1,6 @@
 // Both engines on a real file system, with O_DIRECT.
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -18,6 +13,7 @@
 #include <thread>
 
 #include "loop_device.h"
+#include "refuse_uring.h"
 #include "scratch.h"
 
 namespace fluxon::ssd {
@@ -439,18 +435,6 @@ TEST_CASE("io engine: full is an answer, and room comes with completions") {
     CHECK(engine->submit(request));
     CHECK(all(*engine).size() == 1);
   }
-}
-
-// EPERM for io_uring_setup, as container runtimes do.
-bool refuseUring() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{4, filter};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 TEST_CASE("io engine: where io_uring is refused the engine says why, and threads serve") {

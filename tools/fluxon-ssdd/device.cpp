@@ -16,9 +16,9 @@ namespace {
 
 using Kind = DiskResult::Kind;
 
-shm::Descriptor makeBell() {
+shm::Descriptor makeBell(Error& error) {
   shm::Descriptor bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  FLUXON_CHECK(bell, "no eventfd");
+  if (!bell) error = systemError("eventfd", errno);
   return bell;
 }
 void ring(int bell) {
@@ -33,7 +33,7 @@ void silence(int bell) {
 }  // namespace
 
 struct Devices::Device {
-  explicit Device(const ssd::Root& r) : root(r), bell(makeBell()) {}
+  Device(const ssd::Root& r, Error& error) : root(r), bell(makeBell(error)) {}
 
   const ssd::Root& root;
   DeviceCounters counters;
@@ -42,7 +42,7 @@ struct Devices::Device {
   std::vector<Order> inbox;
   bool cancels = false, ends = false, asleep = false;
 
-  std::promise<const char*> engineName;
+  std::promise<Result<const char*>> engineName;
   std::thread thread;
 };
 
@@ -50,15 +50,21 @@ std::atomic<uint64_t>& Devices::queued(Device& device, const Order& order) {
   return order.kind == Kind::written ? device.counters.writesQueued : device.counters.readsQueued;
 }
 
-Devices::Devices(const std::vector<ssd::Root>& roots, const Settings& settings) : bell_(makeBell()) {
+Devices::Devices(const std::vector<ssd::Root>& roots, const Settings& settings) : bell_(makeBell(error_)) {
   Settings each = settings;
   each.bufferBytes = std::max(settings.bufferBytes / std::max<size_t>(1, roots.size()), 4 * Buffers::kSizes.back());
   for (const ssd::Root& root : roots) {
-    devices_.push_back(std::make_unique<Device>(root));
+    devices_.push_back(std::make_unique<Device>(root, error_));
     for (size_t shard = 0; shard < root.shards.size(); ++shard) places_.push_back({devices_.size() - 1, shard});
   }
+  closed_ = !error_.ok();
+  if (closed_) return;
   for (auto& device : devices_) device->thread = std::thread([this, &device = *device, each] { run(device, each); });
-  for (size_t i = devices_.size(); i-- > 0;) engine_ = devices_[i]->engineName.get_future().get();
+  for (size_t i = devices_.size(); i-- > 0;) {
+    const Result<const char*> name = devices_[i]->engineName.get_future().get();
+    if (name) engine_ = name.value();
+    else error_ = name.error();
+  }
 }
 
 Devices::~Devices() { close(); }
@@ -142,6 +148,7 @@ void Devices::run(Device& device, const Settings& settings) {
   const std::unique_ptr<ssd::IoEngine> engine = settings.makeEngine({.alignment = device.root.blockBytes});
   DeviceWorker worker(device.root, *engine, settings.mode, settings.bufferBytes, device.counters);
   pollfd sources[] = {{device.bell.get(), POLLIN, 0}, {engine->eventFd(), POLLIN, 0}};
+  if (sources[1].fd < 0) return device.engineName.set_value(systemError("eventfd", errno));
   device.engineName.set_value(engine->name());
   std::vector<Order> orders;
   std::vector<DiskResult> results;

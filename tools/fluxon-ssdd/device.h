@@ -37,6 +37,8 @@ class Devices final : public Disk {
 
   // `roots` live as long as this.
   Devices(const std::vector<ssd::Root>& roots, const Settings&);
+  // What the system has refused when this was made; then it takes no jobs.
+  const Error& error() const { return error_; }
   ~Devices() override;
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
@@ -80,6 +82,7 @@ class Devices final : public Disk {
   char* segment_ = nullptr;
   uint64_t segmentBytes_ = 0;
   bool closed_ = false;
+  Error error_;
   shm::Descriptor bell_;
   std::mutex mutex_;  // over results_
   std::vector<DiskResult> results_;

@@ -44,7 +44,7 @@ int run(const Options& options) {
   kj::Promise<void> opened = service.open().then([&](Error why) {
     error = std::move(why);
     if (!error.ok()) failed.fulfiller->fulfill();
-  }).eagerlyEvaluate(nullptr);
+  }).eagerlyEvaluate([&](kj::Exception&& thrown) { failed.fulfiller->reject(kj::mv(thrown)); });
   kj::Promise<void> announced = service.ready().then([&] {
     log::info("ready: " + status);
     rpc::announceReady(options.readyFd, status);

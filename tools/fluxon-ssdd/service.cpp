@@ -104,6 +104,7 @@ Error Service::opened() {
   }
   const WriteMode mode = config_.ssdd.uringMode == "iovec" ? WriteMode::iovec : WriteMode::singleBuffer;
   devices_ = std::make_unique<Devices>(roots_.roots, Devices::Settings{.mode = mode, .makeEngine = engine});
+  if (!devices_->error().ok()) return devices_->error();
   core_ = std::make_unique<SsdCore>(shards, *devices_, *this);
   using Observer = kj::UnixEventPort::FdObserver;
   devicesObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, devices_->eventFd(), Observer::OBSERVE_READ);

@@ -1,0 +1,271 @@
+// An ssdd on what a system really has: few descriptors, little memory to lock, no io_uring, full and strange places for its files, and
+// what others have left there. It works, or ends with one line that says what is in its way and the status of that.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "cluster.h"
+#include "loop_device.h"
+#include "refuse_uring.h"
+#include "ssd_steps.h"
+
+using namespace fluxon::test;
+namespace fs = std::filesystem;
+namespace ssd = fluxon::ssd;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string rootOf(const std::string& path, const std::string& node = "n0") { return path + "/t_cluster_kv_ssd_storage/" + node; }
+
+// Its configuration, for processes without a cluster.
+std::string configured(const Place& place, const std::string& path, const std::string& limit = "16MiB", const std::string& ssdd = "") {
+  return place.configure(ssdLines(path, limit) + "[ssdd]\n" + ssdd);
+}
+
+// What it has said but for what is usual.
+std::string complaints(const std::string& said) {
+  std::istringstream lines(said);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    if (!has(line, " info ")) all += line + "\n";
+  }
+  return all;
+}
+
+std::string ssddOf(const std::string& config) { return "timeout 20 " FLUXON_BIN "/fluxon-ssdd --config " + config; }
+// An ssdd that cannot begin ends with `status`, and a line that has all of `parts`.
+void ends(const std::string& command, int status, const std::vector<std::string>& parts) {
+  CAPTURE(command);
+  const Ended ended = execute(command);
+  const std::string said = complaints(ended.err);
+  CHECK(ended.status == status);
+  CHECK_MESSAGE(std::count(said.begin(), said.end(), '\n') == 1, said);
+  CHECK_MESSAGE(said.starts_with("fluxon-ssdd: "), said);
+  for (const std::string& part : parts) CHECK_MESSAGE(has(said, part), said);
+}
+
+void limit(int resource, rlim_t most) {
+  const rlimit to{most, most};
+  ::setrlimit(static_cast<__rlimit_resource_t>(resource), &to);
+}
+
+// A file system of that kind at `at`, for this process and its children.
+bool mounted(const std::string& kind, const std::string& at, unsigned long flags) {
+  static const std::string why = ssd::whyNoLoopDevices();
+  if (!why.empty()) {
+    MESSAGE("SKIPPED: " << why);
+    return false;
+  }
+  fs::create_directories(at);
+  REQUIRE(::mount("none", at.c_str(), kind.c_str(), flags, nullptr) == 0);
+  return true;
+}
+struct Unmount {
+  ~Unmount() { ::umount2(at.c_str(), MNT_DETACH); }
+  const std::string at;
+};
+
+}  // namespace
+
+TEST_CASE("ssdd: with too few descriptors it ends with a line, never with a broken check of its own") {
+  const Place place;
+  const std::string config = configured(place, place.folder() + "/disk");
+  int up = 0;  // below 13 it is libuv that aborts
+  for (int most = 13; most < 40 && up < 2; ++most) {
+    CAPTURE(most);
+    const Ended ended = execute("ulimit -n " + std::to_string(most) + "; timeout 1 " + ssddOf(config));
+    const std::string said = complaints(ended.err);
+    if (ended.status == 124) {
+      ++up;
+      continue;
+    }
+    CHECK((ended.status == 71 || ended.status == 69));
+    const std::string last = said.substr(said.rfind('\n', said.size() - 2) + 1);
+    CHECK_MESSAGE(last.starts_with("fluxon-ssdd: "), said);
+    const bool why = has(last, "oo many open files") || has(last, "[-24 == 0]");
+    CHECK_MESSAGE(why, said);
+  }
+  CHECK(up == 2);
+}
+
+TEST_CASE("ssdd: one that has no descriptors left for what its owner hands over says so, asks again, and attaches when it has") {
+  const ssd::TemporaryFolder folder;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "16MiB")});
+  cluster.kill("n0");
+  const std::string log = cluster.folder() + "/limited.log";
+  const pid_t pid = inChild([&] {
+    ::dup2(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
+    return ::execl(FLUXON_BIN "/fluxon-ssdd", "fluxon-ssdd", "--config", cluster.config().c_str(), "--node", "n0", nullptr);
+  });
+  const auto says = [&](const std::string& part) {
+    return eventually([&] { return has(execute("cat " + log).out, part); });
+  };
+  REQUIRE(says("waits for its owner: "));
+  // The socket and one more, of the four that come by it.
+  rlimit few{20, 1024};
+  const fs::directory_iterator open("/proc/" + std::to_string(pid) + "/fd");
+  few.rlim_cur = static_cast<rlim_t>(std::distance(begin(open), end(open))) + 2;
+  REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
+  cluster.start("n0");
+  CHECK(says("waits for its owner: protocol error: the owner sent too few descriptors"));
+  few.rlim_cur = few.rlim_max;
+  REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
+  CHECK(says(" info ready"));
+  checkSsd(cluster);
+  ::kill(pid, SIGTERM);
+  CHECK(waitFor(pid) == 0);
+}
+
+TEST_CASE("ssdd: 64 KiB of memory that may be locked are enough, and so is a kernel that refuses io_uring") {
+  const ssd::TemporaryFolder folder;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});
+  cluster.start("ssdd-n0", [] {
+    ::prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
+    limit(RLIMIT_MEMLOCK, 64 << 10);
+  });
+  checkSsd(cluster);
+  CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_engine", "io_uring") == 1);
+  cluster.signal("ssdd-n0", SIGTERM);
+  CHECK(cluster.wait("ssdd-n0") == 0);
+  cluster.start("ssdd-n0", [] {
+    if (!ssd::refuseUring()) ::_exit(99);
+  });
+  checkSsd(cluster);
+  CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_engine", "threads") == 1);
+  CHECK(has(cluster.log("ssdd-n0"), "warning io_uring is refused (Operation not permitted): files are read and written by threads"));
+}
+
+TEST_CASE("ssdd: one that is to have io_uring ends where it is refused") {
+  const Place place;
+  const std::string config = configured(place, place.folder() + "/disk", "16MiB", "backend = \"io_uring\"\n");
+  const std::string log = place.folder() + "/log";
+  const pid_t pid = inChild([&] {
+    ::dup2(::open(log.c_str(), O_WRONLY | O_CREAT, 0600), 2);
+    if (!ssd::refuseUring()) return 99;
+    return ::execl(FLUXON_BIN "/fluxon-ssdd", "fluxon-ssdd", "--config", config.c_str(), nullptr);
+  });
+  CHECK(waitFor(pid) == 71);
+  CHECK(complaints(execute("cat " + log).out) ==
+        "fluxon-ssdd: operating system error: io_uring, which ssdd.backend wants, is refused: Operation not permitted\n");
+}
+
+TEST_CASE("ssdd: a file system that is full at start: what is needed and what is free, and nothing is left there") {
+  const Place place;
+  const std::string at = place.folder() + "/small";
+  if (!mounted("tmpfs", at, 0)) return;
+  const Unmount unmount{at};
+  REQUIRE(::mount("none", at.c_str(), "tmpfs", MS_REMOUNT, "size=24m") == 0);
+  ends(ssddOf(configured(place, at + "/disk", "32MiB")), 75, {"no space: 32 MiB in 1 shards do not fit", "needs 32 MiB, 24 MiB free"});
+  std::ofstream(at + "/others") << std::string(20 << 20, 'x');
+  ends(ssddOf(configured(place, at + "/disk", "16MiB")), 75, {"no space: 16 MiB in 1 shards do not fit", "needs 16 MiB, 4 MiB free"});
+  CHECK(fs::file_size(rootOf(at + "/disk") + "/shard-000") == 0);
+}
+
+TEST_CASE("ssdd: a large file path that is a file, leads nowhere, or cannot be written: one line") {
+  const Place place;
+  const std::string at = place.folder() + "/there";
+  std::ofstream(at) << "a file";
+  ends(ssddOf(configured(place, at)), 71, {at, "Not a directory"});
+  fs::remove(at);
+  fs::create_symlink(place.folder() + "/nowhere", at);
+  ends(ssddOf(configured(place, at)), 71, {at, "No such file or directory"});
+  fs::remove(at);
+  ends(ssddOf(configured(place, place.folder() + "/two/levels")), 71, {"/two/levels", "No such file or directory"});
+  const std::string readOnly = place.folder() + "/read-only";
+  if (!mounted("tmpfs", readOnly, MS_RDONLY)) return;
+  const Unmount unmount{readOnly};
+  ends(ssddOf(configured(place, readOnly)), 71, {readOnly, "Read-only file system"});
+}
+
+TEST_CASE("ssdd: a large file path that is a link to a folder, and one on tmpfs, work; whether I/O is direct is said") {
+  const ssd::TemporaryFolder folder;
+  const std::string link = folder.path + "/link", shm = "/dev/shm/" + fs::path(folder.path).filename().string();
+  fs::create_directory(folder.path + "/real");
+  fs::create_symlink(folder.path + "/real", link);
+  for (const std::string& path : {link, shm}) {
+    CAPTURE(path);
+    Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(path, "64MiB")});
+    cluster.start("ssdd-n0");
+    checkSsd(cluster);
+    const int probe = ::open((rootOf(path) + "/probe").c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600);
+    const bool direct = probe >= 0;
+    if (direct) ::close(probe);
+    CHECK(has(cluster.log("ssdd-n0"), direct ? "direct I/O in blocks of " : "no direct I/O there"));
+    CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_direct_io") == direct);
+  }
+  fs::remove_all(shm);
+}
+
+TEST_CASE("ssdd: of two paths on one device the second is not used, which is said, and the first works") {
+  const ssd::TemporaryFolder folder;
+  const std::string a = folder.path + "/a", b = folder.path + "/b";
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\nlarge_file_paths = [\"" + a + "\", \"" + b +
+                            "\"]\nlarge_limit_size = [\"64MiB\", \"32MiB\"]\n"});
+  cluster.start("ssdd-n0");
+  CHECK(has(cluster.log("ssdd-n0"), "warning " + b + " is on the same device as " + a + ", and is not used\n"));
+  checkSsd(cluster);
+  CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_capacity_bytes") == 64 << 20);
+  CHECK_FALSE(fs::exists(rootOf(b) + "/shard-000"));
+}
+
+TEST_CASE("ssdd: two nodes with the same path have a folder each") {
+  const ssd::TemporaryFolder folder;
+  Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});
+  cluster.start("ssdd-n0");
+  cluster.start("ssdd-n1");
+  checkSsd(cluster);
+  cluster.kill("ssdd-n1");
+  CHECK(cluster.client().get("4096"));
+  cluster.start("ssdd-n1");
+  CHECK(cluster.client().get("4096"));
+}
+
+TEST_CASE("ssdd: half shards, shards too many and files of others in its folder do not disturb it; what is nobody's shard stays") {
+  const ssd::TemporaryFolder folder;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});
+  const std::string root = rootOf(folder.path);
+  cluster.start("ssdd-n0");
+  checkSsd(cluster);
+  cluster.kill("ssdd-n0");
+  fs::resize_file(root + "/shard-000", (32 << 20) + 100);
+  std::ofstream(root + "/shard-007") << "more of an earlier limit";
+  std::ofstream(root + "/shard-abc") << "foreign";
+  std::ofstream(root + "/notes.txt") << "foreign";
+  fs::create_directory(root + "/folder");
+  cluster.start("ssdd-n0");
+  checkSsd(cluster);
+  CHECK(fs::file_size(root + "/shard-000") == 64 << 20);
+  CHECK_FALSE(fs::exists(root + "/shard-007"));
+  for (const char* name : {"/shard-abc", "/notes.txt", "/folder"}) CHECK(fs::exists(root + name));
+}
+
+TEST_CASE("ssdd: what lies where a shard shall be and is no file of its own: one line, and it is left alone") {
+  const Place place;
+  const std::string path = place.folder() + "/disk", shard = rootOf(path) + "/shard-000", config = configured(place, path);
+  fs::create_directories(rootOf(path));
+  fs::create_directory(shard);
+  ends(ssddOf(config), 71, {shard, "Is a directory"});
+  fs::remove(shard);
+  REQUIRE(::mkfifo(shard.c_str(), 0600) == 0);
+  ends(ssddOf(config), 77, {shard, "is not a regular file"});
+  fs::remove(shard);
+  std::ofstream(place.folder() + "/precious") << "precious";
+  fs::create_symlink(place.folder() + "/precious", shard);
+  ends(ssddOf(config), 71, {shard, "Too many levels of symbolic links"});
+  CHECK(fs::file_size(place.folder() + "/precious") == 8);
+}
