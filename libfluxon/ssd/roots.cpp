@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/stat.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -27,11 +28,10 @@ std::string shardName(uint32_t number) {
   return "shard-" + std::string(3 - std::min<size_t>(3, digits.size()), '0') + digits;
 }
 
-// Paths of the shard files that are there, sorted.
-std::vector<std::string> shardPaths(const std::string& root) {
+// Paths of the shard files that are there, sorted; `error`: there may be others.
+std::vector<std::string> shardPaths(const std::string& root, std::error_code& error) {
   std::vector<std::string> paths;
-  std::error_code ignored;
-  for (std::filesystem::directory_iterator at(root, ignored), end; !ignored && at != end; at.increment(ignored)) {
+  for (std::filesystem::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
     if (name.size() == 9 && name.starts_with("shard-") && name.find_first_not_of("0123456789", 6) == std::string::npos) {
       paths.push_back(root + "/" + name);
@@ -92,7 +92,9 @@ Error clear(const Shard& shard) {
 
 // The shard files of a root: locked, then emptied, then as many and as long as the limit says.
 Error openShards(Root& root, uint64_t limitBytes) {
-  std::vector<std::string> paths = shardPaths(root.path);
+  std::error_code unread;
+  std::vector<std::string> paths = shardPaths(root.path, unread);
+  if (unread) return systemError("list " + root.path, unread.value());
   if (paths.empty()) paths.push_back(root.path + "/" + shardName(0));
   std::vector<Shard> found;
   for (const std::string& path : paths) {
@@ -192,8 +194,13 @@ Result<Roots> openRoots(const std::vector<RootOption>& options, const std::strin
 }
 
 bool anyShardHeld(const std::string& rootPath) {
-  const std::vector<std::string> paths = shardPaths(rootPath);
-  return std::any_of(paths.begin(), paths.end(), [](const std::string& path) { return shm::LockFile::held(path); });
+  std::error_code error;
+  const std::vector<std::string> paths = shardPaths(rootPath, error);
+  if (error) return error != std::errc::no_such_file_or_directory;
+  return std::any_of(paths.begin(), paths.end(), [](const std::string& path) {
+    const shm::Descriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    return fd ? ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 : errno != ENOENT;
+  });
 }
 
 }  // namespace fluxon::ssd

@@ -70,7 +70,7 @@ std::string rootPath(const std::string& largeFilePath, const std::string& cluste
 // denied, system: a folder or file cannot be made.
 Result<Roots> openRoots(const std::vector<RootOption>& options, const std::string& cluster, const std::string& node);
 
-// Does a process, or the I/O of one that has ended, still hold a shard file of this root?
+// Does a process, or the I/O of one that has ended, still hold a shard file of this root? True also when that cannot be told.
 bool anyShardHeld(const std::string& rootPath);
 
 }  // namespace fluxon::ssd

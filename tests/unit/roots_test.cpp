@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -181,6 +182,28 @@ TEST_CASE("roots: no shard is touched while any is held, by a process or by I/O 
   ::close(left);
   CHECK_FALSE(anyShardHeld(root));
   opened({{folder / "a", kMiB}});
+}
+
+TEST_CASE("roots: a root that cannot be looked at may be held, one that is not there is not") {
+  const Folder folder;
+  opened({{folder / "a", kMiB}});
+  const std::string root = rootPath(folder / "a", "c", "n");
+  CHECK_FALSE(anyShardHeld(root));
+  CHECK_FALSE(anyShardHeld(folder / "none"));
+  CHECK(anyShardHeld(root + "/shard-000"));
+  // No descriptor is left; and one is.
+  rlimit before;
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(next);
+  for (const rlim_t left : {0, 1}) {
+    rlimit few = before;
+    few.rlim_cur = static_cast<rlim_t>(next) + left;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    const bool held = anyShardHeld(root);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(held == (left == 0));
+  }
 }
 
 TEST_CASE("roots: too little space is said, and what was reserved is given back") {
