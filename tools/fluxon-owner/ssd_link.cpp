@@ -113,26 +113,26 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
   bellObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, ownBell_.get(), Observer::OBSERVE_READ);
   channelTasks_ = kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this));
   events_.attached(Incarnation(request.life));
-  channelTasks_->add(watch());
-  channelTasks_->add(bell());
+  channelTasks_->add(watch(*channel_));
+  channelTasks_->add(bell(*channel_));
   events_.turn();
 }
 
 // The end of the socket is the end of ssdd, or its way to say that it is done with us. Nothing else comes by it.
-kj::Promise<void> SsdLink::watch() {
-  return socketObserver_->whenBecomesReadable().then([this]() -> kj::Promise<void> {
-    if (!channel_) return kj::READY_NOW;  // cut in the same turn
+kj::Promise<void> SsdLink::watch(const ssd::Channel& of) {
+  return socketObserver_->whenBecomesReadable().then([this, &of]() -> kj::Promise<void> {
+    if (channel_.get() != &of) return kj::READY_NOW;
     char byte;
     const ssize_t n = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch();
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch(of);
     // This promise belongs to what lost() ends.
-    tasks_.add(kj::evalLater([this] { lost("it has ended"); }));
+    tasks_.add(kj::evalLater([this, &of] { lost(of, "it has ended"); }));
     return kj::READY_NOW;
   });
 }
 
-kj::Promise<void> SsdLink::bell() {
-  if (!channel_) return kj::READY_NOW;  // cut in the same turn
+kj::Promise<void> SsdLink::bell(const ssd::Channel& of) {
+  if (channel_.get() != &of) return kj::READY_NOW;
   uint64_t rung;
   [[maybe_unused]] const ssize_t n = ::read(ownBell_.get(), &rung, sizeof rung);
   channel_->awake();
@@ -143,17 +143,17 @@ kj::Promise<void> SsdLink::bell() {
       case ssd::Channel::Received::message: received(message); break;
       case ssd::Channel::Received::nothing: more = !channel_->sleep(); break;
       case ssd::Channel::Received::broken:
-        tasks_.add(kj::evalLater([this, why = channel_->why()] { lost(why); }));
+        tasks_.add(kj::evalLater([this, &of, why = channel_->why()] { lost(of, why); }));
         return kj::READY_NOW;
     }
-    if (!channel_) break;
+    if (channel_.get() != &of) break;
   }
   events_.turn();
-  if (!channel_) return kj::READY_NOW;
+  if (channel_.get() != &of) return kj::READY_NOW;
   // By the timer, which is looked at together with sockets and signals: an ssdd that talks without end keeps nobody else waiting.
   const Duration pause = events_.hears() ? Duration{} : kFullPause;
-  if (more) return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this] { return bell(); });
-  return bellObserver_->whenBecomesReadable().then([this] { return bell(); });
+  if (more) return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this, &of] { return bell(of); });
+  return bellObserver_->whenBecomesReadable().then([this, &of] { return bell(of); });
 }
 
 void SsdLink::received(const ssd::Message& message) {
@@ -191,15 +191,16 @@ void SsdLink::startOver(const char* why) {
   cut();
 }
 
-// The channel ends. May be called by what the channel's own tasks call: those end in the next turn.
+// The channel ends. May be called by what the channel's own tasks call: those end in the next turn, and the channel after them, so that
+// another one is not taken for it.
 void SsdLink::cut() {
-  tasks_.add(kj::evalLater([old = kj::mv(channelTasks_), socketObserver = kj::mv(socketObserver_), bellObserver = kj::mv(bellObserver_),
-                            socket = std::move(socket_), ownBell = std::move(ownBell_)]() mutable {
+  ++cuts_;
+  tasks_.add(kj::evalLater([channel = std::move(channel_), old = kj::mv(channelTasks_), socketObserver = kj::mv(socketObserver_),
+                            bellObserver = kj::mv(bellObserver_), socket = std::move(socket_), ownBell = std::move(ownBell_)]() mutable {
     old = nullptr;
     socketObserver = nullptr;
     bellObserver = nullptr;
   }));
-  channel_ = nullptr;
   file_ = shm::MappedFile();
   peerBell_ = shm::Descriptor();
   adrift_.insert(loads_.begin(), loads_.end());
@@ -207,8 +208,8 @@ void SsdLink::cut() {
   if (!adrift_.empty()) tasks_.add(awaitLocks());
 }
 
-void SsdLink::lost(const std::string& why) {
-  if (!channel_) return;
+void SsdLink::lost(const ssd::Channel& of, const std::string& why) {
+  if (channel_.get() != &of) return;
   log::warn("ssdd: " + why);
   cut();
   events_.gone();
@@ -223,8 +224,9 @@ void SsdLink::settle() {
 kj::Promise<void> SsdLink::awaitLocks() {
   if (std::exchange(awaiting_, true)) return kj::READY_NOW;
   auto held = std::make_shared<bool>(true);
-  return daemon_.uv().work([roots = roots_, held] { *held = anyHeld(roots); }).then([this, held]() -> kj::Promise<void> {
+  return daemon_.uv().work([roots = roots_, held] { *held = anyHeld(roots); }).then([this, held, cuts = cuts_]() -> kj::Promise<void> {
     awaiting_ = false;
+    if (cuts != cuts_) return awaitLocks();  // who has ended since may have had them after we looked
     if (adrift_.empty() && !leftBehind_) return kj::READY_NOW;
     if (!*held) {
       settle();

@@ -59,13 +59,14 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
 
  private:
   ssd::SsddFile& shared() const { return *reinterpret_cast<ssd::SsddFile*>(file_.data()); }
-  kj::Promise<void> watch();
-  kj::Promise<void> bell();
+  // What a channel has begun does nothing more when it is not the present one.
+  kj::Promise<void> watch(const ssd::Channel&);
+  kj::Promise<void> bell(const ssd::Channel&);
   kj::Promise<void> awaitLocks();
   kj::Promise<void> patience();
   void received(const ssd::Message&);
   void cut();
-  void lost(const std::string& why);
+  void lost(const ssd::Channel&, const std::string& why);
   void settle();
   void taskFailed(kj::Exception&&) override;
 
@@ -81,6 +82,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   std::set<uint64_t> loads_, adrift_;
   bool leftBehind_ = false;
   bool awaiting_ = false;  // the locks
+  uint64_t cuts_ = 0;
   kj::Own<kj::TaskSet> channelTasks_;
   kj::TaskSet tasks_;
 };
