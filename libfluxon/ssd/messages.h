@@ -9,7 +9,8 @@
 //   owner: persist ──► ssdd: waiting, writing ──► persisted(ok) ──► the master is asked ──► decided(ok): the entry can be read
 //                              │                                                     └──► decided(other): the entry is dead
 //                              └──► persisted(code): there is no entry, the id is over
-//   The owner keeps the bytes in the segment what they are until `persisted`. Until `decided` the ring does not write over the entry.
+//   The owner keeps the bytes in the segment what they are until `persisted`, or until it says `forget`. Until `decided` the ring does
+//   not write over the entry.
 //
 // Life of a load
 //

@@ -91,6 +91,14 @@ TEST_CASE("owner enrolment: a lost connection keeps the life, a fence ends it") 
   CHECK(w.begin(9).value == 9);
 }
 
+TEST_CASE("owner enrolment: what an ssdd has from another cluster is not taken") {
+  World w;
+  REQUIRE(w.met(5, 50).ok());
+  w.n.header().ssdLife = 9;  // of the last life, and it comes only now
+  REQUIRE(w.enrolment->met({"c2", "c", Term(1), Incarnation(60)}, w.n.now).ok());
+  CHECK_FALSE(w.n.core.takesSsd(Incarnation(9), false));
+}
+
 TEST_CASE("owner enrolment: a master of an earlier term, or another one of the same term, is not talked to") {
   World w;
   REQUIRE(w.met(5, 50).ok());

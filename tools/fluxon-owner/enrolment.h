@@ -11,7 +11,8 @@
 // Invariants
 //   1. A (term, master) lower than the highest seen of its cluster, or equal to it in term but of another master, is refused: it is a
 //      master that has been replaced. The highest is kept in shared memory and outlives this process.
-//   2. An incarnation registers anew with nothing under way that may write into the segment (OwnerCore::unsettled).
+//   2. An incarnation registers anew with nothing under way that may write into the segment, but into extents that it says are in use
+//      (OwnerCore::unsettled).
 //   3. What the master says to one life is never heard by another.
 //   4. An incarnation that the master has fenced registers never again.
 // One thread.

@@ -9,7 +9,6 @@
 namespace fluxon::owner {
 namespace {
 
-constexpr size_t kOrdersKnown = 4096;
 constexpr unsigned kMostSsdFailures = 3;
 
 }  // namespace
@@ -64,7 +63,7 @@ void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
     if (!pending.given) answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
     return close(key, now);
   }
-  const uint64_t flight = nextFlight_ - 1;
+  const uint64_t flight = nextTask_ - 1;
   std::deque<Waiting> others = takeWaiting(key, 0);
   Control& control = controls_.at(key);
   control.flight = flight;
@@ -76,11 +75,10 @@ void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
 // A copy that the master wants here.
 void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
   if (message.items.size() != 1) return;
-  if (!begun_.insert(message.command).second) {
+  if (!begins(message.command)) {
     FLUXON_MARK("owner: an order for a copy comes twice");
     return;
   }
-  if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   const rpc::Version& item = message.items.front();
   ++counters_.copiesOrdered;
   const Duration patience = milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
@@ -108,7 +106,8 @@ std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time)
   }
   ++(fetch.ssd ? counters_.ssdLoads : counters_.fetches);
   flight.slot = *slot;
-  fetch.id = nextFlight_++;
+  flight.load = fetch.ssd;
+  fetch.id = nextTask_++;
   flights_.emplace(fetch.id, std::move(flight));
   host_.fetch(std::move(fetch));
   return slot;
@@ -141,7 +140,7 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   if (flight.staged) return stageLoaded(flight, error.code, now);
   if (flight.orphan) {
     FLUXON_MARK("owner: a flight ends after its term");
-    directory_.release(flight.slot);  // the master of this term has not heard of it
+    freeSlot(flight.slot);
     return flush(now);
   }
   const std::string key(directory_.key(flight.slot));

@@ -61,6 +61,8 @@ void OwnerCore::part(bool keep, Time now) {
     contentRefused_ = false;
     directory_.setLease(0);
     directory_.setServing(Incarnation());
+    // First: what an ssdd has that is not attached now goes as well, also in the next life, if this one ends here.
+    directory_.setSsd(Incarnation());
     directory_.setContent(Incarnation());
   }
   // What ssdd is asked, or tells, from here on is for the next time. What it has stays with the values, and goes with them.
@@ -68,16 +70,13 @@ void OwnerCore::part(bool keep, Time now) {
   reportEnds_ = false;
   invalidating_.clear();
   while (!persists_.empty()) endPersist(persists_.begin()->first);
-  persistQueue_.clear();
   commits_.clear();
   ssdInventory_.clear();
   listing_ = 0;
   if (ssdLife_ && !keep) {
     giveUpSsd("what this node has is given up", now);
   } else if (ssdLife_) {
-    if (forgetting_ == 0) ssdSaid_ = now;
-    forgetting_ = nextSsd_++;
-    host_.ssd({ssd::MessageKind::forget, forgetting_});
+    host_.ssd({ssd::MessageKind::forget, nextTask_++});
   }
   failPending(now);
   pending_.clear();
@@ -156,8 +155,12 @@ bool OwnerCore::stop(Time now) {
   return directory_.count(shm::SlotState::committed) > 0 || ssdLife_;
 }
 
+size_t OwnerCore::fetches() const {
+  return static_cast<size_t>(std::count_if(flights_.begin(), flights_.end(), [](const auto& each) { return !each.second.load; }));
+}
+
 std::vector<Extent> OwnerCore::occupied() {
-  FLUXON_CHECK(flights_.empty() && exports_.empty(), "occupied extents while bytes are under way");
+  FLUXON_CHECK(fetches() == 0 && exports_.empty(), "occupied extents while bytes are under way");
   // From here on, what becomes free is news to the master.
   releases_.clear();
   std::vector<Extent> extents;
@@ -190,7 +193,7 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
   std::sort(inventory_.begin(), inventory_.end(), [&](uint32_t a, uint32_t b) { return directory_.putId(a) > directory_.putId(b); });
   ssdReported_ = 0;
   if (ssdLife_) {
-    listing_ = nextSsd_++;
+    listing_ = nextTask_++;
     ssdSaid_ = now;
     evicted_.clear();  // is not named
     host_.ssd({ssd::MessageKind::list, listing_});

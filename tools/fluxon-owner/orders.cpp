@@ -67,11 +67,10 @@ void OwnerCore::reclaim(const rpc::MasterMessage& message, Time now) {
     return;  // the first one answers
   }
   // Answered already: the master counts the first answer, so a second one must not free anything.
-  if (!begun_.insert(message.command).second) {
+  if (!begins(message.command)) {
     FLUXON_MARK("owner: a reclaim comes twice, the first one was answered");
     return;
   }
-  if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   Scan scan;
   scan.order = message.command;
   scan.results.assign(message.items.size(), rpc::ReclaimResult::gone);
@@ -94,6 +93,13 @@ void OwnerCore::reclaim(const rpc::MasterMessage& message, Time now) {
     });
   }
   startScan(std::move(scan));
+}
+
+// False: it has begun before.
+bool OwnerCore::begins(OperationId order) {
+  if (!begun_.insert(order).second) return false;
+  if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
+  return true;
 }
 
 void OwnerCore::startScan(Scan scan) {
@@ -121,7 +127,8 @@ void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
       const uint64_t ref = directory_.ref(slot);
       const auto scannedSlot = byRef.find(ref);
       if (scannedSlot != byRef.end() && scannedSlot->second) FLUXON_MARK("owner: a retired value is still held");
-      if (scannedSlot == byRef.end() || scannedSlot->second || persisting_.count(slot)) return false;
+      if (scannedSlot == byRef.end() || scannedSlot->second) return false;
+      if (readBySsd(slot)) return false;
       freeSlot(slot);
       return true;
     });

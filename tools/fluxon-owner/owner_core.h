@@ -24,7 +24,8 @@
 // more is loaded by a flight. Nobody else reads from it.
 //
 // Joining with values (after a new term, a fence, or in the next life of the process): everything that may write into the segment has
-// ended before the master is told what is in use; committed values are listed page by page, and those that the answer names go.
+// ended before the master is told what is in use, but for clients with a grant and for loads from the SSD, which may last as long as
+// a disk does: their extents are in use until they end. Committed values are listed page by page, and those that the answer names go.
 // Serving begins with the answer to the last page.
 //
 // Invariants
@@ -174,7 +175,7 @@ class OwnerCore {
   void drop(Time now) { part(false, now); }
   // This process ends in order: nothing is served from here on. True: values stay for the next life.
   bool stop(Time now);
-  size_t unsettled() const { return scans_.size() + flights_.size() + exports_.size() + (forgetting_ != 0) + awaitsSsd_; }
+  size_t unsettled() const { return scans_.size() + fetches() + exports_.size() + awaitsSsd_; }
   std::vector<Extent> occupied();
   // The life whose values are here, 0: there are none.
   Incarnation content() const;
@@ -198,7 +199,7 @@ class OwnerCore {
   void loading(uint64_t flight, uint64_t bytes, Time now);
 
   // May an ssdd of that life attach? One that is not empty only before the master is told what is here.
-  bool takesSsd(Incarnation life, bool empty) const { return empty || (!described_ && life == directory_.ssd()); }
+  bool takesSsd(Incarnation life, bool empty) const { return empty ? life != lostSsd_ : !described_ && life == directory_.ssd(); }
   void ssdAttached(Incarnation life, Time now);
   void ssdGone(Time now);
   void ssd(const ssd::Message&, Time now);
@@ -274,7 +275,8 @@ class OwnerCore {
     std::string node;     // whom it comes from
     bool exported = false;  // the value of a put that waits for it
     shm::AnswerSource source = shm::AnswerSource::peer;
-    ExportId staged;        // brought from our SSD for another host
+    bool load = false;      // from our SSD
+    ExportId staged;        // brought from there for another host
     bool orphan = false;  // of a term that is over
   };
   struct Invalidation {
@@ -331,6 +333,7 @@ class OwnerCore {
   bool stillThere(uint64_t ref, PutId putId) const;
   void endPersist(uint64_t id);
   bool yieldsPersist(uint32_t slot, Time now);
+  bool readBySsd(uint32_t slot);
   void persisted(const ssd::Message&, Time now);
   void ssdCommitted(const Pending&, const rpc::Reply&);
   void giveUpSsd(const char* why, Time now);
@@ -352,6 +355,7 @@ class OwnerCore {
 
   // inventory.cpp
   void part(bool keep, Time now);
+  size_t fetches() const;  // flights that are no loads
   void report();
   void reported(const rpc::Request&, const rpc::Reply&, Time now);
   void endReport(Time now);
@@ -361,6 +365,7 @@ class OwnerCore {
   void invalidate(const rpc::MasterMessage&, Time now);
   void invalidated(const Invalidation&);
   void reclaim(const rpc::MasterMessage&, Time now);
+  bool begins(OperationId order);
   void startScan(Scan);
   void scanRetired(Time now);
 
@@ -436,12 +441,13 @@ class OwnerCore {
     Time since{0};
   };
   Incarnation ssdLife_;  // attached; 0: none
+  Incarnation lostSsd_;  // the last one that was: what the master knows of it is over, whatever it has, so it never comes again
   Incarnation toldSsd_;  // what the master has heard
   bool described_ = false;  // a registration has said what is on the SSD
   bool awaitsSsd_ = false;
   std::map<uint64_t, Persist> persists_;
   std::unordered_map<uint32_t, uint64_t> persisting_;  // slot → persist: its bytes stay
-  std::deque<uint64_t> persistQueue_;
+  std::set<uint64_t> persistQueue_;
   uint64_t writing_ = 0, writingBytes_ = 0;  // told to ssdd
   Time wrote_{0};                            // the last of them that it has answered, or the first of a row was told
   std::vector<uint64_t> commits_;            // persisted, the master is to be asked
@@ -450,13 +456,12 @@ class OwnerCore {
   Time evictedSince_{0};
   std::map<uint64_t, Invalidation> invalidating_;  // at ssdd
   std::map<uint64_t, Caller> scrubs_;
-  uint64_t forgetting_ = 0, listing_ = 0;  // never both
-  Time ssdSaid_{0};                         // the last word about one of them, or when it was asked
+  uint64_t listing_ = 0;
+  Time ssdSaid_{0};  // the last word of the list, or when it was asked for
   std::vector<rpc::Version> ssdInventory_;
   size_t ssdReported_ = 0;    // of those
   bool reportEnds_ = false;   // but for what ssdd has to drop
-  uint64_t nextSsd_ = 1;
-  uint64_t nextFlight_ = 1;
+  uint64_t nextTask_ = 1;  // flights, and what ssdd is asked: one count, since its progress names either
   uint64_t nextId_ = 1;
   uint64_t nextScan_ = 1;
   bool retiredScanning_ = false;

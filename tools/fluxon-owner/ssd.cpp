@@ -35,8 +35,8 @@ namespace {
 
 constexpr uint64_t kWritingBytesAtOnce = uint64_t{256} << 20;
 constexpr Duration kQueuedPatience = seconds(1);        // a value whose memory is wanted waits so long for its write to begin
-constexpr Duration kSsdPatience = seconds(1);           // for an invalidation: the control thread of ssdd never waits for a disk
-constexpr Duration kDiskPatience = seconds(4);          // for the end of some write, of all that a disk has begun, for a word of a list
+constexpr Duration kSsdPatience = seconds(1);           // for an invalidation, for a word of a list: ssdd never waits for a disk there
+constexpr Duration kDiskPatience = seconds(4);          // for the end of some write
 constexpr Duration kEvictedPatience = milliseconds(10);  // what has gone from the SSD is told together
 constexpr size_t kEvictedAtOnce = 256;
 constexpr size_t kMostEvicted = 4096;  // told to the master and not answered; and as many that wait for that
@@ -76,14 +76,14 @@ void OwnerCore::giveUpSsd(const char* why, Time now) {
 void OwnerCore::ssdLost(Time now) {
   FLUXON_MARK("owner: it loses its SSD");
   ++counters_.ssdLost;
-  ssdLife_ = {};
+  lostSsd_ = std::exchange(ssdLife_, {});
   directory_.setSsd({});
   while (!persists_.empty()) {
     ++counters_.persistsFailed;
     endPersist(persists_.begin()->first);
   }
   evicted_.clear();
-  forgetting_ = listing_ = 0;
+  listing_ = 0;
   ssdInventory_.clear();
   ssdReported_ = 0;
   tellSsd();
@@ -114,8 +114,7 @@ Time OwnerCore::ssdDue() const {
   Time due = Time::never();
   if (!invalidating_.empty()) due = invalidating_.begin()->second.when + kSsdPatience;
   if (writing_ > 0) due = std::min(due, wrote_ + kDiskPatience);
-  // A master that has come back waits for two leases.
-  if (forgetting_ != 0 || listing_ != 0) due = std::min(due, ssdSaid_ + std::min(kDiskPatience, lease_));
+  if (listing_ != 0) due = std::min(due, ssdSaid_ + kSsdPatience);
   return due;
 }
 
@@ -144,9 +143,7 @@ void OwnerCore::ssd(const ssd::Message& message, Time now) {
       listed(message, now);
       break;
     case ssd::MessageKind::done:
-      if (message.id == forgetting_) {
-        forgetting_ = 0;
-      } else if (message.id == listing_) {
+      if (message.id == listing_) {
         listing_ = 0;
       } else if (const auto scrub = scrubs_.find(message.id); scrub != scrubs_.end()) {
         Answer answer;
@@ -187,7 +184,7 @@ void OwnerCore::persist(uint32_t slot, Time now) {
   // A value with a key lease is no victim, and must not come back in another term, where nobody knows its lease.
   if (!ssdLife_ || directory_.lease(slot)) return;
   ++counters_.persists;
-  const uint64_t id = nextSsd_++;
+  const uint64_t id = nextTask_++;
   Persist& persist = persists_[id];
   persist.ref = directory_.ref(slot);
   persist.key = directory_.key(slot);
@@ -195,17 +192,17 @@ void OwnerCore::persist(uint32_t slot, Time now) {
   persist.bytes = directory_.payloadBytes(slot);
   persist.since = now;
   persisting_[slot] = id;
-  persistQueue_.push_back(id);
+  persistQueue_.insert(id);
   pumpPersists(now);
 }
 
 void OwnerCore::pumpPersists(Time now) {
-  while (!persistQueue_.empty() && writing_ < settings_.persistsAtOnce && writingBytes_ < kWritingBytesAtOnce) {
-    const uint64_t id = persistQueue_.front();
-    persistQueue_.pop_front();
-    const auto found = persists_.find(id);
-    if (found == persists_.end()) continue;  // given up
-    Persist& persist = found->second;
+  // A disk that does not answer holds no more than a part of the memory.
+  const uint64_t most = std::min(kWritingBytesAtOnce, segmentBytes_ / 4);
+  while (!persistQueue_.empty() && writing_ < settings_.persistsAtOnce && writingBytes_ < most) {
+    const uint64_t id = *persistQueue_.begin();
+    persistQueue_.erase(persistQueue_.begin());
+    Persist& persist = persists_.at(id);
     if (!stillThere(persist.ref, persist.putId)) {
       FLUXON_MARK("owner: a value goes before it is persisted");
       ++counters_.persistsGivenUp;
@@ -228,6 +225,7 @@ void OwnerCore::endPersist(uint64_t id) {
   }
   const uint32_t slot = shm::slotOfRef(found->second.ref);
   persists_.erase(found);
+  persistQueue_.erase(id);
   persisting_.erase(slot);
   if (directory_.state(slot) == shm::SlotState::retired) nextRetiredScan_ = Time{0};
 }
@@ -242,6 +240,17 @@ bool OwnerCore::yieldsPersist(uint32_t slot, Time now) {
   ++counters_.persistsGivenUp;
   endPersist(found->second);
   return true;
+}
+
+// Of a retired value. What only waits is given up: its turn may be far away.
+bool OwnerCore::readBySsd(uint32_t slot) {
+  const auto found = persisting_.find(slot);
+  if (found == persisting_.end()) return false;
+  if (persists_.at(found->second).state != Persist::State::queued) return true;
+  FLUXON_MARK("owner: a retired value is persisted no more");
+  ++counters_.persistsGivenUp;
+  endPersist(found->second);
+  return false;
 }
 
 void OwnerCore::persisted(const ssd::Message& message, Time now) {
@@ -311,7 +320,7 @@ bool OwnerCore::hearsSsd() const { return reporting_ || evicted_.size() < kMostE
 // --- orders
 
 void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& items, Invalidation invalidation) {
-  const uint64_t id = nextSsd_++;
+  const uint64_t id = nextTask_++;
   for (const rpc::Version& item : items) {
     const bool last = &item == &items.back();
     host_.ssd({ssd::MessageKind::invalidate, last ? id : 0, item.key, item.putId});
@@ -321,7 +330,7 @@ void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& items, Invalidati
 
 void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
   if (message.items.size() != 1) return;
-  if (!begun_.insert(message.command).second) {
+  if (!begins(message.command)) {
     FLUXON_MARK("owner: an order to stage comes twice, or after its end");
     return;
   }
@@ -334,7 +343,8 @@ void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
     answer.code = code;
     request(std::move(answer), {}, shm::CommandKind{});
   };
-  if (item.key.empty() || item.key.size() > kMaxKeyBytes || size > segmentBytes_ || item.offset > segmentBytes_ - size)
+  if (item.key.empty() || item.key.size() > kMaxKeyBytes || size > segmentBytes_ || item.offset > segmentBytes_ - size ||
+      !rpc::isStaged(message.exportId) || exports_.count(message.exportId) != 0)
     return refuse(Code::protocol);
   if (!ssdLife_) return refuse(Code::miss);
   const std::optional<uint32_t> slot =
@@ -344,11 +354,12 @@ void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
     return refuse(Code::noSpace);
   }
   ++counters_.staged;
-  const uint64_t id = nextFlight_++;
+  const uint64_t id = nextTask_++;
   Flight flight;
   flight.slot = *slot;
   flight.putId = item.putId;
   flight.ordered = message.command;
+  flight.load = true;
   flight.staged = message.exportId;
   flights_.emplace(id, std::move(flight));
   Export& exported = exports_[message.exportId];
@@ -427,8 +438,15 @@ void OwnerCore::unstage(const rpc::MasterMessage& message, Time now) {
 void OwnerCore::settleStage(ExportId id, Time) {
   const auto found = exports_.find(id);
   const Export& exported = found->second;
-  if (exported.readable || exported.loading != 0 || (!exported.unstage && !exported.orphan)) return;
-  directory_.release(exported.slot);
+  if (exported.readable || (!exported.unstage && !exported.orphan)) return;
+  if (exported.orphan && exported.loading != 0) {
+    FLUXON_MARK("owner: a stage ends after its term, and before its load");
+    flights_.at(exported.loading).staged = ExportId();  // whose end frees the extent
+  } else if (exported.loading != 0) {
+    return;
+  } else {
+    directory_.release(exported.slot);
+  }
   if (!exported.orphan) {
     rpc::Request done;
     done.kind = rpc::RequestKind::unstaged;
@@ -445,7 +463,7 @@ void OwnerCore::scrub(Caller caller) {
     answerCode(caller, Code::unavailable, "no ssdd is attached");
     return;
   }
-  const uint64_t id = nextSsd_++;
+  const uint64_t id = nextTask_++;
   scrubs_[id] = caller;
   host_.ssd({ssd::MessageKind::scrub, id});
 }
