@@ -92,7 +92,10 @@ void SimOwner::kill(Files files) {
   queue_.clear();
   calls_.clear();
   exported_.clear();
-  if (channel_) cutSsd();
+  if (channel_) {
+    if (scheduler_.oneIn(3)) channel_->kept = channel_->heard + scheduler_.pick(channel_->sent - channel_->heard + 1);
+    cutSsd();
+  }
   loads_.clear();
   adrift_.clear();
   fetches_.clear();
@@ -526,7 +529,9 @@ void SimOwner::channelEnded(const std::shared_ptr<Channel>& channel) {
 void SimOwner::toSsdd(const ssd::Message& message) {
   if (!channel_) return;
   channel_->lastToSsdd = std::max(channel_->lastToSsdd, scheduler_.now() + world_.delay());
-  ssdd_->later(channel_->lastToSsdd - scheduler_.now(), [this, channel = channel_, message] { ssdd_->hear(channel, message); });
+  ssdd_->later(channel_->lastToSsdd - scheduler_.now(), [this, channel = channel_, number = channel_->sent++, message] {
+    ssdd_->hear(channel, number, message);
+  });
 }
 
 void SimOwner::hearSsd(const std::shared_ptr<Channel>& channel, const ssd::Message& message) {
@@ -534,7 +539,10 @@ void SimOwner::hearSsd(const std::shared_ptr<Channel>& channel, const ssd::Messa
   channel->lastToOwner = std::max(channel->lastToOwner, scheduler_.now() + world_.delay());
   later(channel->lastToOwner - scheduler_.now(), [this, channel, message] {
     if (channel_ != channel) return;
-    if (message.kind == ssd::MessageKind::progress) return core_->loading(message.id, message.bytes, scheduler_.now());
+    if (message.kind == ssd::MessageKind::progress) {
+      if (loads_.count(message.id)) core_->loading(message.id, message.bytes, scheduler_.now());
+      return;
+    }
     if (message.kind != ssd::MessageKind::loaded) return core_->ssd(message, scheduler_.now());
     if (loads_.erase(message.id) == 0) return;
     core_->fetched(message.id, message.code == Code::ok ? Error{} : Error{message.code, "its SSD does not give it"}, scheduler_.now());
@@ -551,7 +559,11 @@ void SimOwner::fetchFromSsd(const owner::Fetch& fetch) {
   toSsdd({ssd::MessageKind::load, fetch.id, fetch.key, fetch.putId, fetch.offset, fetch.bytes});
 }
 
-void SimOwner::exportProgress(ExportId id, uint64_t ready) { exported_.at(id).ready = ready; }
+void SimOwner::exportProgress(ExportId id, uint64_t ready) {
+  Export& exported = exported_.at(id);
+  SIM_CHECK(ready >= exported.ready && ready <= exported.bytes, name(), ": an export goes backwards, or beyond its end");
+  exported.ready = ready;
+}
 void SimOwner::exportFailed(ExportId id) { exported_.at(id).failed = true; }
 
 void SimOwner::fetchEnded(uint64_t id, Error error) {

@@ -44,6 +44,7 @@ void SimSsdd::kill() {
   channel_ = nullptr;
   core_ = nullptr;
   end();
+  if (scheduler_.oneIn(2)) cancelQueued();  // what the kernel has not got is never begun
 }
 
 void SimSsdd::attach() {
@@ -77,8 +78,9 @@ void SimSsdd::ended(const std::shared_ptr<Channel>& channel) {
   later({1}, [this] { attach(); });
 }
 
-void SimSsdd::hear(const std::shared_ptr<Channel>& on, const ssd::Message& message) {
-  if (channel_ != on) return;
+void SimSsdd::hear(const std::shared_ptr<Channel>& on, uint64_t number, const ssd::Message& message) {
+  if (channel_ != on || number >= on->kept) return;
+  on->heard = number + 1;
   const Error error = core_->message(message, scheduler_.now());
   SIM_CHECK(error.ok(), name(), " is told nonsense: ", error.message());
 }
@@ -111,16 +113,33 @@ std::map<std::string, uint64_t> SimSsdd::entries() {
 
 Duration SimSsdd::ioTime() { return scheduler_.oneIn(10) ? scheduler_.upTo(milliseconds(150)) : scheduler_.upTo(milliseconds(2)); }
 
-// In two parts; both happen whatever becomes of the process.
-void SimSsdd::io(Duration first, std::function<void()> begin, std::function<void()> end) {
+// In two parts, of which the second one happens when the first one has, whatever becomes of the process.
+void SimSsdd::io(Io made) {
   ++inFlight_;
-  scheduler_.at(first, [this, begin = std::move(begin), end = std::move(end)]() mutable {
-    begin();
-    scheduler_.at(ioTime(), [this, end = std::move(end)] {
-      end();
-      --inFlight_;
-    });
-  });
+  const auto io = std::make_shared<Io>(std::move(made));
+  queued_.push_back(io);
+  scheduler_.at(ioTime(), [this, io] { step(io); });
+}
+
+void SimSsdd::step(const std::shared_ptr<Io>& io) {
+  if (io->takenBack) return;
+  if (scheduler_.now() < hangsUntil_) return scheduler_.at(milliseconds(5), [this, io] { step(io); });
+  if (std::exchange(io->begun, true)) {
+    io->end();
+    --inFlight_;
+    return io->over({});
+  }
+  std::erase(queued_, io);
+  io->begin();
+  scheduler_.at(ioTime(), [this, io] { step(io); });
+}
+
+void SimSsdd::cancelQueued() {
+  for (const auto& io : std::exchange(queued_, {})) {
+    io->takenBack = true;
+    --inFlight_;
+    io->over({Code::unavailable, "taken back"});
+  }
 }
 
 void SimSsdd::touch(ssd::ShardId shard, uint64_t from, uint64_t to, bool write) {
@@ -145,18 +164,19 @@ void SimSsdd::write(const ssdd::WriteJob& job) {
   const std::shared_ptr<Memory> memory = channel_->memory;
   char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
   const uint64_t half = job.payloadBytes / 2;
-  io(ioTime(), [=] { std::memcpy(at, memory->segment() + job.segmentOffset, half); },
-     [this, job, to, memory, at, half, life = life()] {
-       std::memcpy(at + half, memory->segment() + job.segmentOffset + half, job.payloadBytes - half);
-       untouch(job.shard, job.fileOffset, to);
-       const bool failed = fails();
-       const Code code = scheduler_.oneIn(2) ? Code::noSpace : Code::system;
-       const uint32_t crc = crc32c(at, job.payloadBytes);
-       if (life != this->life()) return;
-       later({1}, [this, job, failed, code, crc] {
-         core_->written(job.id, failed ? Result<uint32_t>(Error{code, "the disk fails"}) : Result<uint32_t>(crc), scheduler_.now());
-       });
-     });
+  Io made;
+  made.begin = [=] { std::memcpy(at, memory->segment() + job.segmentOffset, half); };
+  made.end = [=] { std::memcpy(at + half, memory->segment() + job.segmentOffset + half, job.payloadBytes - half); };
+  made.over = [this, job, to, at, life = life()](Error error) {
+    untouch(job.shard, job.fileOffset, to);
+    if (error.ok() && fails()) error = {scheduler_.oneIn(2) ? Code::noSpace : Code::system, "the disk fails"};
+    const uint32_t crc = crc32c(at, job.payloadBytes);
+    if (life != this->life()) return;
+    later({1}, [this, job, error, crc] {
+      core_->written(job.id, error.ok() ? Result<uint32_t>(crc) : Result<uint32_t>(error), scheduler_.now());
+    });
+  };
+  io(std::move(made));
 }
 
 void SimSsdd::read(const ssdd::ReadJob& job) {
@@ -165,31 +185,33 @@ void SimSsdd::read(const ssdd::ReadJob& job) {
   const std::shared_ptr<Memory> memory = channel_->memory;
   char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
   const uint64_t half = job.payloadBytes / 2;
-  io(ioTime(), [this, job, memory, at, half, life = life()] {
+  Io made;
+  made.begin = [this, job, memory, at, half, life = life()] {
     std::memcpy(memory->segment() + job.segmentOffset, at, half);
     if (life == this->life()) later({1}, [this, job, half] { core_->progress(job.id, half); });
-  }, [this, job, to, memory, at, half, life = life()] {
-    std::memcpy(memory->segment() + job.segmentOffset + half, at + half, job.payloadBytes - half);
+  };
+  made.end = [=] { std::memcpy(memory->segment() + job.segmentOffset + half, at + half, job.payloadBytes - half); };
+  made.over = [this, job, to, at, life = life()](Error error) {
     untouch(job.shard, job.fileOffset, to);
-    const bool failed = fails();
-    const bool damaged = crc32c(at, job.payloadBytes) != job.payloadCrc || (failed && scheduler_.oneIn(2));
-    if (life != this->life()) return;
-    later({1}, [this, job, failed, damaged] {
-      core_->readDone(job.id, damaged ? Error{Code::corrupt, "the record is damaged"} : failed ? Error{Code::system, "EIO"} : Error{});
-    });
-  });
+    if (error.ok() && crc32c(at, job.payloadBytes) != job.payloadCrc) error = {Code::corrupt, "the record is damaged"};
+    if (error.ok() && fails()) error = {scheduler_.oneIn(2) ? Code::corrupt : Code::system, "the disk fails"};
+    if (life == this->life()) later({1}, [this, job, error] { core_->readDone(job.id, error); });
+  };
+  io(std::move(made));
 }
 
 void SimSsdd::check(const ssdd::CheckJob& job) {
   const uint64_t to = job.fileOffset + ssd::recordBytes(job.payloadBytes, kBlock);
   touch(job.shard, job.fileOffset, to, false);
   const char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
-  io(ioTime(), [] {}, [this, job, to, at, life = life()] {
+  Io made;
+  made.begin = made.end = [] {};
+  made.over = [this, job, to, at, life = life()](Error error) {
     untouch(job.shard, job.fileOffset, to);
-    const bool damaged = crc32c(at, job.payloadBytes) != job.payloadCrc;
-    if (life != this->life()) return;
-    later({1}, [this, job, damaged] { core_->checked(job.id, damaged ? Error{Code::corrupt, "damaged"} : Error{}, scheduler_.now()); });
-  });
+    if (error.ok() && crc32c(at, job.payloadBytes) != job.payloadCrc) error = {Code::corrupt, "damaged"};
+    if (life == this->life()) later({1}, [this, job, error] { core_->checked(job.id, error, scheduler_.now()); });
+  };
+  io(std::move(made));
 }
 
 }  // namespace fluxon::sim

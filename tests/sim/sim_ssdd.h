@@ -1,5 +1,6 @@
-// An ssdd process: the daemon's logic over shard files that outlive it, and its channel to the owner of its node. I/O that it has begun
-// goes on after its death, as the kernel's does; until it has ended the next one finds the shards locked, and so does the owner.
+// An ssdd process: the daemon's logic over shard files that outlive it, and its channel to the owner of its node. I/O that has begun goes
+// on after its death, as the kernel's does; until it has ended the next one finds the shards locked, and so does the owner. A disk that
+// hangs begins and ends nothing.
 #pragma once
 
 #include <map>
@@ -16,13 +17,15 @@ class World;
 class SimOwner;
 class Memory;
 
-// Between one life of an owner and one of its ssdd. Messages keep their order; what was not handled at its end is not heard any more.
+// Between one life of an owner and one of its ssdd. Messages keep their order. ssdd hears what is in the ring when the owner ends, but not
+// what there was no room for; of ssdd nothing is heard any more when it has ended.
 struct Channel {
   SimOwner* owner = nullptr;
   uint64_t ownerLife = 0;
   std::shared_ptr<Memory> memory;  // whose segment ssdd has mapped
   bool open = true;
   Time lastToOwner{0}, lastToSsdd{0};
+  uint64_t sent = 0, heard = 0, kept = UINT64_MAX;  // to ssdd; those from `kept` on are lost
 };
 
 class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
@@ -35,9 +38,11 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   bool locked() const { return up() || inFlight_ > 0; }
   // How often an I/O fails, or finds other bytes than were written: one in so many, 0: never.
   void failOneIn(uint64_t n) { failing_ = n; }
+  void hang(Duration howLong) { hangsUntil_ = std::max(hangsUntil_, scheduler_.now() + howLong); }
+  void recover() { hangsUntil_ = Time{0}; }
 
   // --- the channel
-  void hear(const std::shared_ptr<Channel>&, const ssd::Message&);
+  void hear(const std::shared_ptr<Channel>&, uint64_t number, const ssd::Message&);
   void ended(const std::shared_ptr<Channel>&);
   const std::shared_ptr<Channel>& channel() const { return channel_; }
 
@@ -49,7 +54,13 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
  private:
   void attach();
   void settle() override;
-  void io(Duration first, std::function<void()> begin, std::function<void()> end);
+  struct Io {
+    std::function<void()> begin, end;
+    std::function<void(Error)> over;  // tells the core, if it is there
+    bool begun = false, takenBack = false;
+  };
+  void io(Io);
+  void step(const std::shared_ptr<Io>&);
   void touch(ssd::ShardId shard, uint64_t from, uint64_t to, bool write);
   void untouch(ssd::ShardId shard, uint64_t from, uint64_t to);
   bool fails() { return failing_ != 0 && scheduler_.oneIn(failing_); }
@@ -59,7 +70,7 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   void write(const ssdd::WriteJob&) override;
   void read(const ssdd::ReadJob&) override;
   void check(const ssdd::CheckJob&) override;
-  void cancelQueued() override {}  // what is asked for has begun
+  void cancelQueued() override;
   // ssdd::Host
   void send(ssd::Message) override;
 
@@ -70,6 +81,8 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   Incarnation content_;
   std::shared_ptr<Channel> channel_;
   unsigned inFlight_ = 0;
+  std::vector<std::shared_ptr<Io>> queued_;
+  Time hangsUntil_{0};
   uint64_t failing_ = 0;
   // Byte ranges with I/O: two at once are fine if both read.
   struct Touched {

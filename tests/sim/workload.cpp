@@ -9,7 +9,6 @@ using owner::Answer;
 using owner::Command;
 using shm::CommandKind;
 
-constexpr int kKeys = 6;  // shared by all; others only fill
 constexpr int kMostHops = 3;
 
 std::string keyName(int key) { return "key" + std::to_string(key); }
@@ -31,9 +30,7 @@ void World::act() {
   const std::shared_ptr<Client> client = owner.clients()[scheduler_.pick(owner.clients().size())];
   const int key = static_cast<int>(scheduler_.pick(kKeys));
   if (reading_ && !scheduler_.oneIn(4)) {
-    if (!scheduler_.oneIn(12)) return get(owner, client, key);
-    if (master_.up()) (void)master_.core().evictTo(owner.place().node, scheduler_.pick(20), scheduler_.now());
-    return;
+    return scheduler_.oneIn(12) ? evictAll() : get(owner, client, key);
   }
   switch (scheduler_.pick(24)) {
     case 0: case 1: case 2: case 3: case 4: return put(owner, client, key);
@@ -267,9 +264,10 @@ void World::getFromSsd(SimOwner& next, const std::shared_ptr<Client>& client, in
 }
 
 void World::look(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
-  static constexpr CommandKind kKinds[] = {CommandKind::stat, CommandKind::exists, CommandKind::list, CommandKind::countPrefix};
+  static constexpr CommandKind kKinds[] = {CommandKind::stat, CommandKind::exists, CommandKind::list, CommandKind::countPrefix,
+                                           CommandKind::scrub};
   Command command;
-  command.kind = kKinds[scheduler_.pick(4)];
+  command.kind = kKinds[scheduler_.pick(5)];
   command.key = command.kind == CommandKind::list || command.kind == CommandKind::countPrefix ? "key" : keyName(key);
   command.valueBytes = 3;
   owner.command(client, command, [](const Answer&) {}, patience());

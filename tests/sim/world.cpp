@@ -88,6 +88,7 @@ void World::run() {
     burst(options_.brief ? milliseconds(150) : scheduler_.between(milliseconds(100), milliseconds(500)));
     calm(options_.brief ? seconds(2) : scheduler_.between(milliseconds(500), seconds(30)));
   } while (!options_.brief && scheduler_.now() - began_ < kMinute);
+  hangDisks();
   rest();
 }
 
@@ -119,9 +120,33 @@ void World::advance(Time end) {
 void World::burst(Duration length) {
   busy_ = true;
   reading_ = scheduler_.oneIn(3);
+  if (reading_) evictAll();
   for (; actors_ < 8; ++actors_) scheduler_.at(scheduler_.upTo(milliseconds(4)), [this] { act(); });
   advance(scheduler_.now() + length);
   busy_ = false;
+}
+
+// What is in memory goes, so that it is read from SSDs.
+void World::evictAll() {
+  for (const auto& owner : owners_) {
+    if (master_.up()) (void)master_.core().evictTo(owner->place().node, scheduler_.pick(4), scheduler_.now());
+  }
+}
+
+// Disks of SSDs that are being read hang. They do until the end of what lives without them.
+void World::hangDisks() {
+  evictAll();
+  advance(scheduler_.now() + milliseconds(30));
+  for (const auto& owner : owners_) {
+    if (owner->ssdd() && scheduler_.oneIn(3)) owner->ssdd()->hang(seconds(1000));
+  }
+  for (int key = 0; key < kKeys; ++key) {
+    for (const auto& owner : owners_) {
+      if (!owner->clients().empty()) get(*owner, owner->clients().front(), key);
+    }
+  }
+  advance(scheduler_.now() + milliseconds(5));
+  if (faults_.masterKills != 0) killMaster();
 }
 
 // Now and then something happens.
@@ -291,9 +316,10 @@ void World::killOwner(SimOwner& owner, SimOwner::Files files) {
   restartLater(owner);
 }
 
-// Its ssdd is killed, alone or with it, or stands still.
+// Its ssdd is killed, alone or with it, or stands still, or the disk does.
 void World::ssdFault(SimOwner& owner) {
   SimSsdd& ssdd = *owner.ssdd();
+  if (scheduler_.oneIn(4)) ssdd.hang(scheduler_.upTo(settings_.lease * 2));
   if (scheduler_.oneIn(3)) {
     if (ssdd.up() && !ssdd.stopped()) ssdd.stop(scheduler_.upTo(seconds(2)));
     return;
@@ -364,6 +390,9 @@ void World::rest() {
   advance(scheduler_.now() + seconds(2));
   for (const auto& owner : owners_) SIM_CHECK(owner->joined(), owner->name(), " has not joined");
   live();
+  for (const auto& owner : owners_) {
+    if (owner->ssdd()) owner->ssdd()->recover();
+  }
   for (const auto& owner : owners_) {
     for (const auto& client : std::vector(owner->clients())) die(client);
   }

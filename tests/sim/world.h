@@ -11,7 +11,7 @@
 //   - no two slots of an owner share a byte;
 //   - the term on disk only grows, and the state file is never damaged.
 // Checked at rest
-//   - every owner has joined, and puts, gets and deletes succeed everywhere before their deadlines;
+//   - every owner has joined, and puts, gets and deletes succeed everywhere before their deadlines, though disks of SSDs may still hang;
 //   - no put, flight, export, transfer, order, waiting request, retired slot or call is left;
 //   - master and owners name the same values at the same places, and every byte of each segment is accounted for.
 #pragma once
@@ -29,6 +29,7 @@
 namespace fluxon::sim {
 
 constexpr Duration kDeadline = milliseconds(200);  // of a client's call
+constexpr int kKeys = 6;  // shared by all; others only fill
 
 // What happened in a run, summed over runs.
 struct Tally {
@@ -109,6 +110,8 @@ class World {
   void draw();
   void advance(Time);
   void burst(Duration);
+  void evictAll();
+  void hangDisks();
   void calm(Duration);
   void fault();
   void killMaster();
