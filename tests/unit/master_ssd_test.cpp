@@ -365,6 +365,20 @@ TEST_CASE("ssd load: it waits for room like a copy") {
   CHECK(a.answer(get).ssd);
 }
 
+TEST_CASE("ssd commit: who waits for room does not wait for the pause after busy victims, which may have been busy for being persisted") {
+  Ssds w;
+  Owner a = w.on("a");
+  putBoth(a, "k");
+  w.evict(a);
+  a.put("large", kSegment);
+  const OperationId get = a.get("k");
+  while (!a.orders(CommandKind::reclaim).empty()) a.reclaimDone(ReclaimResult::busy);
+  CHECK_FALSE(a.answered(get));
+  CHECK(commit(a, {"large", idOf(a, "large"), 0, kSegment}));
+  a.reclaimDone(ReclaimResult::ok);
+  CHECK(a.answer(get).ssd);
+}
+
 TEST_CASE("ssd: memory anywhere comes before an SSD, and the owner's own SSD before those of others") {
   Ssds w;
   Owner a = w.on("a"), b = w.on("b");

@@ -132,7 +132,7 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
     case Kind::reclaimDone: return reclaimDone(member, request, now);
     case Kind::inventory: return inventory(member, request, now);
     case Kind::ssdLife: return ssdLife(member, request);
-    case Kind::ssdCommit: return ssdCommit(member, request);
+    case Kind::ssdCommit: return ssdCommit(member, request, now);
     case Kind::ssdEvicted: return ssdEvicted(member, request);
     case Kind::staged: return staged(member, request, now);
     case Kind::unstaged: return unstaged(member, request, now);

@@ -189,7 +189,7 @@ class MasterCore {
 
   // ssd.cpp: replicas on SSDs, and what is brought from there for another host
   void ssdLife(Member&, const rpc::Request&);
-  void ssdCommit(Member&, const rpc::Request&);
+  void ssdCommit(Member&, const rpc::Request&, Time now);
   void ssdEvicted(Member&, const rpc::Request&);
   bool loseSsd(KeyEntry&, Member&, PutId, Incarnation life);
   void loadFailed(Member&, const Transfer&, Code);

@@ -42,7 +42,7 @@ void MasterCore::ssdLife(Member& member, const rpc::Request& request) {
   replyCode(member, request.id, Code::ok);
 }
 
-void MasterCore::ssdCommit(Member& member, const rpc::Request& request) {
+void MasterCore::ssdCommit(Member& member, const rpc::Request& request, Time now) {
   rpc::Reply answer;
   answer.id = request.id;
   for (size_t i = 0; i < request.items.size(); ++i) {
@@ -63,6 +63,11 @@ void MasterCore::ssdCommit(Member& member, const rpc::Request& request) {
     addReplica(*entry, {&member, 0, member.ssdLife});
   }
   reply(member, std::move(answer));
+  if (!member.wantsSpace()) return;
+  // Victims may have been busy for being persisted alone.
+  member.retryVictims = Time{0};
+  member.busyBackOff = Duration{0};
+  askVictims(member, now);
 }
 
 void MasterCore::ssdEvicted(Member& member, const rpc::Request& request) {
