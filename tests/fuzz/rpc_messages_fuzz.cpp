@@ -119,24 +119,39 @@ std::vector<std::string> seeds() {
                      items,
                      {ReclaimResult::ok, ReclaimResult::gone}};
   const Peer peer{"node", "host", "192.0.2.1:7", Incarnation(5)};
-  const Reply reply{OperationId(1),        Code::noSpace, "detail", PutId(2), true, 3, 4, 5, KeyLeaseId(6), peer, true, {"a", "b"}, {7},
-                    {{"key", 8, PutId(9)}}};
-  const MasterMessage answer{CommandKind::reply, reply, {}, {}, {}, false, 0, 0}, leave{CommandKind::leave, {}, {}, {}, {}, false, 0, 0};
-  const MasterMessage replicate{CommandKind::replicate, {}, OperationId(6), items, peer, true, 7, 8};
-  const MasterMessage invalidate{CommandKind::invalidate, {}, OperationId(6), items, {}, false, 0, 0};
-  const MasterMessage reclaim{CommandKind::reclaim, {}, OperationId(6), items, {}, false, 0, 0};
+  const Reply reply{OperationId(1),          Code::noSpace, "detail", PutId(2), true,        3, 4,          5,
+                    KeyLeaseId(6),           peer,          true,     true,     ExportId(7), 8, {"a", "b"}, {9},
+                    {{"key", 10, PutId(11)}}};
+  const auto order = [&](CommandKind kind) {
+    MasterMessage message;
+    message.kind = kind;
+    message.command = OperationId(6);
+    message.items = items;
+    return message;
+  };
+  MasterMessage answer, replicate = order(CommandKind::replicate), stage = order(CommandKind::stage);
+  answer.reply = reply;
+  replicate.peer = peer;
+  for (MasterMessage* message : {&replicate, &stage}) {
+    message->exportId = ExportId(7);
+    message->sourceOffset = 8;
+    message->timeLeftMs = 9;
+  }
   const Registration registration{
-      "n", "h", Incarnation(1), 2, 3, 4, "http", "192.0.2.1:7", "label", true, {{0, 64}, {4096, 8192}}, Incarnation(5), Time{6}};
+      "n", "h", Incarnation(1), 2, 3, 4, "http", "192.0.2.1:7", "label", Incarnation(7), {{0, 64}, {4096, 8192}}, Incarnation(5), Time{6}};
   // What our own encoders write loses nothing on its way.
   const auto seed = [](Kind kind, const auto& value, auto decode) {
     const std::string bytes = encoded(value);
     FLUXON_CHECK(encoded(decoded(bytes, decode).value()) == bytes, "a field is lost");
     return std::string(1, static_cast<char>(kind)) + bytes;
   };
-  return {seed(Kind::requests, std::vector{request}, requestsOf), seed(Kind::requests, std::vector{request, full}, requestsOf),
-          seed(Kind::messages, std::vector{answer, replicate}, messagesOf),
-          seed(Kind::messages, std::vector{leave, reclaim, invalidate}, messagesOf),
-          seed(Kind::registration, registration, registrationOf)};
+  return {
+      seed(Kind::requests, std::vector{request}, requestsOf), seed(Kind::requests, std::vector{request, full}, requestsOf),
+      seed(Kind::messages, std::vector{answer, replicate, stage}, messagesOf),
+      seed(Kind::messages,
+           std::vector{order(CommandKind::leave), order(CommandKind::reclaim), order(CommandKind::invalidate), order(CommandKind::unstage)},
+           messagesOf),
+      seed(Kind::registration, registration, registrationOf)};
 }
 
 }  // namespace fluxon::fuzz
