@@ -2,11 +2,14 @@
 // put or delete of the key began after that one's end, and ended before the read began.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 
 namespace fluxon::sim {
 
@@ -23,6 +26,10 @@ class History {
     ended.push_back({now, std::max(ops_[op].begin, ended.empty() ? Time{0} : ended.back().latestBegin)});
   }
   void aborted(uint64_t op) { ops_[op].state = State::aborted; }
+  // The value of a put has been seen under a put_id. False: it, or another one's, had been seen otherwise.
+  bool named(uint64_t op, PutId putId) {
+    return names_.emplace(op, putId).first->second == putId && puts_.emplace(putId, op).first->second == op;
+  }
 
   size_t size() const { return ops_.size(); }
   int keyOf(uint64_t op) const { return ops_.at(op).key; }
@@ -48,6 +55,8 @@ class History {
   };
   std::vector<Op> ops_;
   std::map<int, std::vector<Ended>> ended_;
+  std::unordered_map<uint64_t, PutId> names_;
+  std::unordered_map<PutId, uint64_t> puts_;
 };
 
 }  // namespace fluxon::sim

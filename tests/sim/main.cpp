@@ -77,6 +77,10 @@ bool runOne(World::Options options, Report& report, bool wholeLog, bool twice = 
     report.tally.add(world.tally);
     return true;
   }
+  // First of all: a broken world may end this process when it runs again.
+  std::printf("FOUND in seed %llu%s: %s\n", static_cast<unsigned long long>(options.seed),
+              options.loseMessage ? (", message " + std::to_string(options.loseMessage) + " lost").c_str() : "", finding.c_str());
+  std::fflush(stdout);
   if (!wholeLog) {
     options.log = true;
     World again(options);
@@ -87,10 +91,8 @@ bool runOne(World::Options options, Report& report, bool wholeLog, bool twice = 
     const std::vector<std::string>& lines = again.log();
     for (size_t i = lines.size() > kLinesShown ? lines.size() - kLinesShown : 0; i < lines.size(); ++i)
       std::printf("%s\n", lines[i].c_str());
+    std::fflush(stdout);
   }
-  std::printf("FOUND in seed %llu%s: %s\n", static_cast<unsigned long long>(options.seed),
-              options.loseMessage ? (", message " + std::to_string(options.loseMessage) + " lost").c_str() : "", finding.c_str());
-  std::fflush(stdout);
   return false;
 }
 
@@ -147,7 +149,7 @@ int run(const Options& options) {
   for (const pid_t pid : workers) {
     int status = 0;
     ::waitpid(pid, &status, 0);
-    if (WIFSIGNALED(status)) std::printf("FOUND: a run ended by signal %d\n", WTERMSIG(status));
+    if (WIFSIGNALED(status)) std::printf("\nFOUND: a run ended by signal %d\n", WTERMSIG(status));
     clean = clean && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -84,6 +84,13 @@ MUTANTS = [
     ("what the master has not taken stays", SSDD + "persists.cpp", "std::move(pin).ignored();", ""),
     ("what the master is asked about is written over", RING, "if (held(entries_.front())) return false;",
      "if (entries_.front().readPins > 0 || entries_.front().writers > 0) return false;"),
+    ("what is read is written over", RING, "if (held(entries_.front())) return false;",
+     "if (entries_.front().writers + entries_.front().commitPins > 0) return false;"),
+    ("what is being written is written over", RING, "if (held(entries_.front())) return false;",
+     "if (entries_.front().commitPins + entries_.front().readPins > 0) return false;"),
+    ("what nobody has decided about lives on", SSDD + "persists.cpp",
+     "std::get<ssd::CommitPin>(std::move(persist.hold)).ignored();", ""),
+    ("an SSD that was given up is taken again", OWNER + "ssd.cpp", "host_.ssdStartOver(why);", ""),
 ]
 
 

@@ -1,5 +1,7 @@
 #include "sim_master.h"
 
+#include <algorithm>
+
 #include "world.h"
 
 namespace fluxon::sim {
@@ -71,7 +73,21 @@ SimMaster::Registration SimMaster::registerOwner(const rpc::Registration& regist
 }
 
 void SimMaster::handle(master::Member& member, uint64_t connection, std::vector<rpc::Request> requests, OperationId lowest) {
+  std::vector<std::string> named;  // what may be known to be on its SSD from now on
+  for (const rpc::Request& request : requests) {
+    if (request.kind != rpc::RequestKind::ssdCommit && request.kind != rpc::RequestKind::inventory) continue;
+    for (const rpc::Version& item : request.items) named.push_back(item.key);
+  }
   core_->handle(member, std::move(requests), lowest, scheduler_.now());
+  const SimSsdd* const ssdd = named.empty() ? nullptr : world_.owner(member.node())->ssdd();
+  const auto known = ssdd && ssdd->content() == member.ssdLife ? member.onSsd.find(member.ssdLife) : member.onSsd.end();
+  if (known != member.onSsd.end()) {
+    for (const master::KeyEntry* entry : known->second) {
+      const bool told = std::find(named.begin(), named.end(), entry->key) != named.end();
+      SIM_CHECK(!told || ssdd->hasPersisted(entry->putId), "the master takes ", entry->key, " ", toString(entry->putId), " to be on the SSD of ",
+                member.node(), ", which has never had it");
+    }
+  }
   for (const rpc::MasterMessage& message : channels_.take(member, connection)) world_.toOwner(member, connection, message);
 }
 

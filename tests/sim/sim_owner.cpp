@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint64_t kMaxKeys = 64;
 constexpr size_t kInventoryPage = 3;  // inventories have several pages
-constexpr size_t kPersistsAtOnce = 2;  // others wait
 constexpr Duration kLastPuts = seconds(1);  // that an owner which stops waits for
 
 }  // namespace
@@ -56,7 +55,7 @@ void SimOwner::start() {
   }
   owner::Host& host = *this;
   leftBehind_ = adopted && ssdd_ && ssdd_->locked();
-  const owner::OwnerCore::Settings settings{place_.node, kInventoryPage, kPersistsAtOnce, leftBehind_ && writer_->ssd()};
+  const owner::OwnerCore::Settings settings{place_.node, kInventoryPage, world_.persistsAtOnce(), leftBehind_ && writer_->ssd()};
   core_ = std::make_unique<owner::OwnerCore>(settings, *writer_, memory_->segment(), place_.segmentBytes, host);
   rpc::Registration registration;
   registration.node = place_.node;

@@ -10,14 +10,17 @@
 namespace fluxon::sim {
 namespace {
 
-constexpr uint64_t kShardBytes = 192 * 1024;
-constexpr size_t kShards = 2;
 constexpr uint32_t kBlock = 512;
 
 }  // namespace
 
 SimSsdd::SimSsdd(World& world, Scheduler& scheduler, SimOwner& owner)
-    : Process(scheduler, "ssdd-" + owner.name()), world_(world), owner_(owner), shards_(kShards, std::string(kShardBytes, '\0')) {}
+    : Process(scheduler, "ssdd-" + owner.name()),
+      world_(world),
+      owner_(owner),
+      // Some disks are full all the time, some are slow.
+      shards_(1 + scheduler.pick(2), std::string(size_t{64 * 1024} << scheduler.pick(3), '\0')),
+      slow_(scheduler.oneIn(3)) {}
 
 void SimSsdd::start() {
   if (up()) return;
@@ -27,11 +30,12 @@ void SimSsdd::start() {
   }
   begin();
   scheduler_.log(name(), " starts");
-  const ssdd::ShardSpec shard{ssdd::DeviceIndex(0), kShardBytes, kBlock};
+  const ssdd::ShardSpec shard{ssdd::DeviceIndex(0), shards_.front().size(), kBlock};
   ssdd::Disk& disk = *this;
   ssdd::Host& host = *this;
-  core_ = std::make_unique<ssdd::SsdCore>(std::vector<ssdd::ShardSpec>(kShards, shard), disk, host);
+  core_ = std::make_unique<ssdd::SsdCore>(std::vector<ssdd::ShardSpec>(shards_.size(), shard), disk, host);
   content_ = world_.newLife();
+  persisted_.clear();
   later({1}, [this] { attach(); });
 }
 
@@ -59,6 +63,7 @@ void SimSsdd::attach() {
       scheduler_.log(name(), " starts over");
       core_->startOver();
       content_ = world_.newLife();
+      persisted_.clear();
     }
     if (answer != Code::ok) return;
     channel_ = std::make_shared<Channel>();
@@ -81,6 +86,8 @@ void SimSsdd::ended(const std::shared_ptr<Channel>& channel) {
 void SimSsdd::hear(const std::shared_ptr<Channel>& on, uint64_t number, const ssd::Message& message) {
   if (channel_ != on || number >= on->kept) return;
   on->heard = number + 1;
+  if (message.kind == ssd::MessageKind::persist) asked_[message.id] = message.putId;
+  if (message.kind == ssd::MessageKind::load) loading_ = message.putId;
   const Error error = core_->message(message, scheduler_.now());
   SIM_CHECK(error.ok(), name(), " is told nonsense: ", error.message());
 }
@@ -93,6 +100,7 @@ void SimSsdd::settle() {
 void SimSsdd::send(ssd::Message message) {
   if (listing_) return listing_->push_back(std::move(message));
   SIM_CHECK(channel_, name(), " says something to nobody");
+  if (message.kind == ssd::MessageKind::persisted && message.code == Code::ok) persisted_.insert(asked_.at(message.id));
   owner_.hearSsd(channel_, message);
 }
 
@@ -111,7 +119,9 @@ std::map<std::string, uint64_t> SimSsdd::entries() {
 
 // --- I/O
 
-Duration SimSsdd::ioTime() { return scheduler_.oneIn(10) ? scheduler_.upTo(milliseconds(150)) : scheduler_.upTo(milliseconds(2)); }
+Duration SimSsdd::ioTime() {
+  return scheduler_.oneIn(slow_ ? 2 : 10) ? scheduler_.upTo(milliseconds(150)) : scheduler_.upTo(milliseconds(2));
+}
 
 // In two parts, of which the second one happens when the first one has, whatever becomes of the process.
 void SimSsdd::io(Io made) {
@@ -151,16 +161,16 @@ void SimSsdd::touch(ssd::ShardId shard, uint64_t from, uint64_t to, bool write) 
   touched_.push_back({shard.value, from, to, write});
 }
 void SimSsdd::untouch(ssd::ShardId shard, uint64_t from, uint64_t to) {
-  const auto found = std::find_if(touched_.begin(), touched_.end(), [&](const Touched& each) {
-    return each.shard == shard.value && each.from == from && each.to == to;
-  });
+  const auto found = std::find_if(touched_.begin(), touched_.end(),
+                                  [&](const Touched& each) { return each.shard == shard.value && each.from == from && each.to == to; });
   touched_.erase(found);
 }
 
 void SimSsdd::write(const ssdd::WriteJob& job) {
   const uint64_t to = job.fileOffset + ssd::recordBytes(job.payloadBytes, kBlock);
-  SIM_CHECK(to <= kShardBytes, name(), " writes beyond its shard");
+  SIM_CHECK(to <= shards_[job.shard.value].size(), name(), " writes beyond its shard");
   touch(job.shard, job.fileOffset, to, true);
+  records_[{job.shard.value, job.fileOffset}] = job.putId;
   const std::shared_ptr<Memory> memory = channel_->memory;
   char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
   const uint64_t half = job.payloadBytes / 2;
@@ -182,6 +192,8 @@ void SimSsdd::write(const ssdd::WriteJob& job) {
 void SimSsdd::read(const ssdd::ReadJob& job) {
   const uint64_t to = job.fileOffset + ssd::recordBytes(job.payloadBytes, kBlock);
   touch(job.shard, job.fileOffset, to, false);
+  const PutId record = records_.at({job.shard.value, job.fileOffset});
+  SIM_CHECK(record == loading_, name(), " reads ", toString(record), " for who asks for ", toString(loading_));
   const std::shared_ptr<Memory> memory = channel_->memory;
   char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
   const uint64_t half = job.payloadBytes / 2;

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "scheduler.h"
@@ -50,6 +52,8 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   // Key → put_id of all entries that can be read.
   std::map<std::string, uint64_t> entries();
   const ssdd::SsdCore& core() const { return *core_; }
+  // In the life of its content it has said that this is persisted.
+  bool hasPersisted(PutId putId) const { return persisted_.count(putId) != 0; }
 
  private:
   void attach();
@@ -77,6 +81,7 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   World& world_;
   SimOwner& owner_;
   std::vector<std::string> shards_;
+  const bool slow_;
   std::unique_ptr<ssdd::SsdCore> core_;
   Incarnation content_;
   std::shared_ptr<Channel> channel_;
@@ -91,6 +96,10 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   };
   std::vector<Touched> touched_;
   std::vector<ssd::Message>* listing_ = nullptr;
+  PutId loading_;                                             // by the message that is being heard
+  std::map<std::pair<uint64_t, uint64_t>, PutId> records_;    // by shard and offset in it: what was written there last
+  std::unordered_map<uint64_t, PutId> asked_;                 // persists, by the owner's id
+  std::unordered_set<PutId> persisted_;
 };
 
 }  // namespace fluxon::sim

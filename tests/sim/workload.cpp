@@ -29,7 +29,7 @@ void World::act() {
   if (owner.clients().empty()) return;
   const std::shared_ptr<Client> client = owner.clients()[scheduler_.pick(owner.clients().size())];
   const int key = static_cast<int>(scheduler_.pick(kKeys));
-  if (reading_ && !scheduler_.oneIn(4)) {
+  if (reading_ && !scheduler_.oneIn(reading_)) {
     return scheduler_.oneIn(12) ? evictAll() : get(owner, client, key);
   }
   switch (scheduler_.pick(24)) {
@@ -49,7 +49,11 @@ void World::act() {
 // How long a client waits for an answer.
 Duration World::patience() { return scheduler_.oneIn(12) ? scheduler_.upTo(kDeadline) : kDeadline; }
 
-uint64_t World::valueBytes() { return scheduler_.oneIn(3) ? 8 + scheduler_.pick(60'000) : 8 + scheduler_.pick(2000); }
+// Of any size, or of those of pages, so that versions of a key are of the same size.
+uint64_t World::valueBytes() {
+  if (scheduler_.oneIn(2)) return scheduler_.oneIn(3) ? 40'000 : 1000;
+  return scheduler_.oneIn(3) ? 8 + scheduler_.pick(60'000) : 8 + scheduler_.pick(2000);
+}
 
 uint32_t World::flags() {
   uint32_t flags = scheduler_.oneIn(6) ? shm::kRejectIfExists : scheduler_.oneIn(6) ? shm::kRejectIfInFlight : 0;
@@ -190,7 +194,7 @@ void World::lease(SimOwner& owner, const std::shared_ptr<Client>& client) {
 
 // --- reads
 
-void World::see(const Memory& memory, uint64_t offset, uint64_t bytes, int key, Time began, const std::string& how) {
+void World::see(const Memory& memory, uint64_t offset, uint64_t bytes, PutId putId, int key, Time began, const std::string& how) {
   ++tally.reads;
   const std::optional<uint64_t> op = memory.marked(offset, bytes);
   SIM_CHECK(op, how, " of ", keyName(key), " sees a torn value");
@@ -198,6 +202,7 @@ void World::see(const Memory& memory, uint64_t offset, uint64_t bytes, int key, 
   SIM_CHECK(history_.keyOf(*op) == key, how, " of ", keyName(key), " sees a value of another key, operation ", *op);
   SIM_CHECK(!history_.wasAborted(*op), how, " of ", keyName(key), " sees the aborted operation ", *op);
   SIM_CHECK(!history_.stale(*op, began), how, " of ", keyName(key), " sees operation ", *op, ", which had been replaced");
+  SIM_CHECK(history_.named(*op, putId), how, " of ", keyName(key), " sees operation ", *op, " under ", toString(putId));
 }
 
 // The read without a message: directory_view.h, with the virtual clock.
@@ -207,7 +212,7 @@ void World::probe(const std::shared_ptr<Client>& client, SimOwner& at, int key, 
   if (!slot) return;
   const shm::DirectoryWriter& directory = at.directory();
   const uint64_t offset = directory.offset(*slot), bytes = directory.payloadBytes(*slot);
-  see(*at.memory(), offset, bytes, key, began, std::string(how) + " at " + at.name());
+  see(*at.memory(), offset, bytes, directory.putId(*slot), key, began, std::string(how) + " at " + at.name());
   if (!scheduler_.oneIn(4)) return;
   const uint64_t ref = directory.ref(*slot);
   client->hold(at.memory().get(), ref);
@@ -246,7 +251,7 @@ void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
       return probe(client, *next, key, began, "a get sent on");
     }
     const char* const how = answer.source == shm::AnswerSource::memory ? "a get at " : "a fetch at ";
-    see(*owner.memory(), answer.offset, answer.valueBytes, key, began, how + owner.name());
+    see(*owner.memory(), answer.offset, answer.valueBytes, answer.putId, key, began, how + owner.name());
     if (answer.hold) hold(client, owner.memory(), answer.slotRef, answer.offset, answer.valueBytes);
   }, patience());
 }
@@ -258,7 +263,7 @@ void World::getFromSsd(SimOwner& next, const std::shared_ptr<Client>& client, in
   command.key = keyName(key);
   next.command(client, command, [this, &next, client, key, began](const Answer& answer) {
     if (answer.code != Code::ok || !answer.node.empty()) return;
-    see(*next.memory(), answer.offset, answer.valueBytes, key, began, "a get from an SSD at " + next.name());
+    see(*next.memory(), answer.offset, answer.valueBytes, answer.putId, key, began, "a get from an SSD at " + next.name());
     if (answer.hold) hold(client, next.memory(), answer.slotRef, answer.offset, answer.valueBytes);
   }, patience());
 }

@@ -49,6 +49,7 @@ void World::draw() {
   settings_.putWait = milliseconds(300 + static_cast<int64_t>(scheduler_.pick(700)));
   settings_.minimumKeyLease = milliseconds(50);
   settings_.stopped = milliseconds(100);
+  persistsAtOnce_ = scheduler_.oneIn(2) ? 2 : 16;
   if (options_.faultless || options_.loseMessage != 0) return;
   const auto maybe = [&](uint64_t oneIn) { return scheduler_.oneIn(2) ? 0 : oneIn; };
   faults_.linkFails = scheduler_.oneIn(2) ? UINT64_MAX : 10;
@@ -66,7 +67,7 @@ void World::draw() {
   faults_.clientDeaths = maybe(25);
   faults_.slow = scheduler_.oneIn(3) ? 4 : 20;
   faults_.ssddKills = maybe(30);
-  faults_.ssdFails = maybe(30);
+  faults_.ssdFails = maybe(scheduler_.oneIn(3) ? 4 : 30);
 }
 
 SimOwner* World::owner(const std::string& node) {
@@ -119,7 +120,7 @@ void World::advance(Time end) {
 
 void World::burst(Duration length) {
   busy_ = true;
-  reading_ = scheduler_.oneIn(3);
+  reading_ = scheduler_.oneIn(2) ? 0 : scheduler_.oneIn(2) ? 4 : 30;
   if (reading_) evictAll();
   for (; actors_ < 8; ++actors_) scheduler_.at(scheduler_.upTo(milliseconds(4)), [this] { act(); });
   advance(scheduler_.now() + length);

@@ -7,6 +7,7 @@
 //
 // Checked all the time
 //   - a read never sees a value that had been replaced or deleted before it began, nor one that was never put, nor a torn one;
+//   - the bytes of a put are seen under one put_id, and no other bytes under it;
 //   - the bytes under a holder never change;
 //   - no two slots of an owner share a byte;
 //   - the term on disk only grows, and the state file is never damaged.
@@ -76,6 +77,7 @@ class World {
   SimMaster& master() { return master_; }
   SimOwner* owner(const std::string& node);
   Duration lease() const { return settings_.lease; }
+  size_t persistsAtOnce() const { return persistsAtOnce_; }  // others wait
   uint64_t newClient() { return ++clients_; }
   void die(const std::shared_ptr<Client>&);
   Incarnation newLife() { return Incarnation(++lives_); }
@@ -142,7 +144,7 @@ class World {
   void look(SimOwner&, const std::shared_ptr<Client>&, int key);
   void lease(SimOwner&, const std::shared_ptr<Client>&);
   void hold(const std::shared_ptr<Client>&, const std::shared_ptr<Memory>&, uint64_t ref, uint64_t offset, uint64_t bytes);
-  void see(const Memory&, uint64_t offset, uint64_t bytes, int key, Time began, const std::string& how);
+  void see(const Memory&, uint64_t offset, uint64_t bytes, PutId, int key, Time began, const std::string& how);
   uint32_t flags();
   Duration patience();
   uint64_t valueBytes();
@@ -152,8 +154,9 @@ class World {
   Time began_;
   master::Settings settings_;
   Faults faults_;
+  size_t persistsAtOnce_ = 2;
   bool busy_ = true;
-  bool reading_ = false;  // this burst mostly reads what has just been put, and memory is short: so SSDs are read
+  uint64_t reading_ = 0;  // in this burst all but one operation in so many read, and memory is short: so SSDs are read
   SimMaster master_;
   std::vector<std::unique_ptr<SimOwner>> owners_;
   std::map<std::pair<std::string, std::string>, Time> parted_;  // of nodes, "" is the master: until when
