@@ -73,7 +73,8 @@ struct SsddStatus {
   shm::Word evicted, invalidated, damaged;
   shm::Word paused;             // 1: no space on the disk, or no shard left: nothing is persisted
   shm::Word scrubChecked, scrubTotal, scrubDamaged;  // entries, of the scrub under way or the last one; total 0: there was none
-  shm::Word reserved[11];
+  char http[64];                // address of its pages, "127.0.0.1:9301"; empty: off, or longer than this
+  shm::Word reserved[3];
   ShownDevice device[kShownDevices];
   ShownShard shard[kShownShards];
 };

@@ -485,15 +485,18 @@ TEST_CASE("ssd shows the file of an ssdd with every daemon dead; who holds a sha
   const Ended ended = ctl(cluster, "ssd"), json = ctl(cluster, "--json ssd");
   CHECK(ended.status == 0);
   CHECK(ended.err.empty());
-  for (const std::string part : {"node    n0\n", "ssdd    has ended, pid 4711, life 0000000000000abc, attached ", "engine  threads\n",
+  for (const std::string part : {"node    n0\n", "ssdd    has ended, pid 4711, life 0000000000000abc, attached ", " ago, not any more\n",
+                                 "engine  threads\n",
+                                 "metrics off\n",
                                  "holds   2.9 KiB of 2 MiB, 2 entries\n", "serving"}) {
     CHECK_MESSAGE(has(ended.out, part), ended.out);
   }
   CHECK(jsonValues(cluster, json.out,
-                   "o['node'], o['life'], o['pid'], o['alive'], o['engine'], o['used_bytes'], o['entries'], o['paused'], o['loads'], "
+                   "o['node'], o['life'], o['pid'], o['alive'], o['attached'], o['metrics'], "
+                   "o['engine'], o['used_bytes'], o['entries'], o['paused'], o['loads'], "
                    "[(d['path'].split('/')[-1], d['used_bytes'], d['writes']) for d in o['devices']], "
                    "[(s['shard'], s['device'], s['state'], s['used_bytes']) for s in o['shards']]") ==
-        "('n0', '0000000000000abc', 4711, False, 'threads', 3000, 2, False, 0, [(\"it's a root\", 3000, 2)], "
+        "('n0', '0000000000000abc', 4711, False, False, None, 'threads', 3000, 2, False, 0, [(\"it's a root\", 3000, 2)], "
         "[(0, 0, 'serving', 1000), (1, 0, 'serving', 2000)])\n");
   const int shard = ::open((root + "/shard-000").c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(::flock(shard, LOCK_EX) == 0);

@@ -271,6 +271,25 @@ TEST_CASE("ssd: two ssdds for one node, one without its shards' space, one witho
   CHECK_MESSAGE(said.find("free") != std::string::npos, said);
 }
 
+TEST_CASE("ssd: an operator sees the pages of an ssdd while it runs, and that it has gone") {
+  const Folder folder;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});
+  cluster.start("ssdd-n0");
+  const auto ctl = [&](const std::string& line) { return execute(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " " + line).out; };
+  const auto says = [&](const std::string& line, const std::string& part) { return ctl(line).find(part) != std::string::npos; };
+  CHECK(says("metrics n0/ssdd", "\nfluxon_ssdd_attached 1\n"));
+  CHECK(says("ssd", "metrics http://127.0.0.1:"));
+  CHECK(says("ssd", "ssdd    runs, pid "));
+  CHECK_FALSE(says("ssd", "not any more"));
+  CHECK_FALSE(says("doctor", "without their SSD"));
+  cluster.kill("ssdd-n0");
+  CHECK(eventually([&] { return says("ssd", "ssdd    has ended, pid ") && says("ssd", " ago, not any more\n"); }));
+  CHECK(eventually([&] { return says("doctor", "without their SSD: n0"); }));
+  CHECK(says("status", "SSD REPLICAS"));
+  CHECK(execute(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " metrics n0/ssdd").err ==
+        "fluxonctl: invalid argument: process 'n0/ssdd' (running: master, n0)\n");
+}
+
 TEST_CASE("ssd: a scrub finds the one record that is damaged: it is told, and never given to anybody; its neighbours are served") {
   const Folder folder;
   Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});

@@ -84,8 +84,8 @@ void SimMaster::handle(master::Member& member, uint64_t connection, std::vector<
   if (known != member.onSsd.end()) {
     for (const master::KeyEntry* entry : known->second) {
       const bool told = std::find(named.begin(), named.end(), entry->key) != named.end();
-      SIM_CHECK(!told || ssdd->hasPersisted(entry->putId), "the master takes ", entry->key, " ", toString(entry->putId), " to be on the SSD of ",
-                member.node(), ", which has never had it");
+      SIM_CHECK(!told || ssdd->hasPersisted(entry->putId), "the master takes ", entry->key, " ", toString(entry->putId),
+                " to be on the SSD of ", member.node(), ", which has never had it");
     }
   }
   for (const rpc::MasterMessage& message : channels_.take(member, connection)) world_.toOwner(member, connection, message);

@@ -268,6 +268,20 @@ TEST_CASE("cluster: asked only where something runs; no answer and a node that i
   CHECK(says(checkCluster(facts), "joined: n0, n2"));
 }
 
+TEST_CASE("cluster: a node of this host whose ssdd is not there is a warning, where there is an SSD tier") {
+  ClusterFacts facts;
+  facts.masterRuns = true;
+  facts.runningHere = {"n0"};
+  facts.members = {{"n0", "joined"}, {"n1", "joined"}};
+  CHECK(checkCluster(facts).verdict == Verdict::ok);
+  facts.ssd = true;
+  CHECK(checkCluster(facts).verdict == Verdict::warn);
+  CHECK(says(checkCluster(facts), "without their SSD: n0"));
+  CHECK(advises(checkCluster(facts), "fluxon-ssdd of n0"));
+  facts.members[0].ssdd = true;
+  CHECK(checkCluster(facts).verdict == Verdict::ok);
+}
+
 TEST_CASE("cluster: a master elsewhere is asked though nothing runs here; what to do depends on why it did not answer") {
   ClusterFacts facts;
   facts.cluster = "t";

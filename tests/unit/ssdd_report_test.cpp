@@ -32,6 +32,7 @@ struct Sound {
     status.shards = 2;
     status.engine = 1;
     std::strcpy(status.device[0].path, "/disk/root");
+    std::strcpy(status.http, "127.0.0.1:9301");
     status.shard[0].usedBytes = 10;
     status.shard[1].usedBytes = 20;
     status.shard[1].state = 1;
@@ -49,6 +50,7 @@ TEST_CASE("ssdd file: who, since when, devices with what their shards use") {
   CHECK(report.pid == 9);
   CHECK(report.attachedMs == 60'000);
   CHECK(report.engine == "io_uring");
+  CHECK(report.http == "127.0.0.1:9301");
   REQUIRE(report.devices.size() == 1);
   CHECK(report.devices[0].path == "/disk/root");
   CHECK(report.devices[0].usedBytes == 30);

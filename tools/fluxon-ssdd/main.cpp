@@ -37,6 +37,7 @@ int run(const Options& options) {
   Result<std::string> address = http.listen(config.ssdd.http).wait(daemon.waitScope());
   if (!address) return fail(address.error());
   const std::string status = "node " + options.node + ", http " + (address->empty() ? "off" : *address);
+  service.shows(*address);
   log::info("opens its shards: " + status);
 
   Error error;

@@ -156,6 +156,8 @@ void Service::attached(std::shared_ptr<Session> session) {
   channel_.emplace(session_->file(), ssd::Channel::End::ssdd, session_->ownersBell());
   core_->ownerAttached(session_->segmentBytes());
   state_ = State::attached;
+  char(&shown)[sizeof(ssd::SsddStatus::http)] = session_->file().status.http;
+  if (http_.size() < sizeof shown) std::memcpy(shown, http_.c_str(), http_.size() + 1);
   publish();
   ownersTasks_->add(session_->ended().then([this] { hearRest(); }));
   ownersTasks_->add(listen());

@@ -31,6 +31,8 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
 
   // Opens the shards, then serves. An error: they cannot be had.
   kj::Promise<Error> open();
+  // Where its pages are; before open().
+  void shows(std::string http) { http_ = std::move(http); }
   // Resolves when an owner has taken this ssdd for the first time.
   kj::Promise<void> ready() { return kj::mv(ready_); }
   // Takes nothing more; resolves when no I/O is left. It may take as long as the disk does.
@@ -66,6 +68,7 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   rpc::Daemon& daemon_;
   const Config& config_;
   const std::string node_;
+  std::string http_;
   OwnerLink link_;
   State state_ = State::opening;
   bool stopping_ = false;

@@ -32,8 +32,10 @@ void print(const Finding& finding, Format format) {
   emit(line + "\n");
 }
 
-ClusterFacts askCluster(const Config::Common& common, const shm::Paths& paths, uint32_t timeoutMs) {
+ClusterFacts askCluster(const Config& config, const shm::Paths& paths, uint32_t timeoutMs) {
+  const Config::Common& common = config.common;
   ClusterFacts facts;
+  facts.ssd = !config.owner.largeLimitBytes.empty();
   facts.cluster = paths.cluster;
   if (common.master.enabled) facts.elsewhere = toString(common.master);
   facts.masterRuns = shm::LockFile::held(paths.masterDir() + "/lock");
@@ -45,7 +47,7 @@ ClusterFacts askCluster(const Config::Common& common, const shm::Paths& paths, u
   if (!master) return facts.error = master.error(), facts;
   const Result<std::vector<MemberInfo>> members = master.value()->members();
   if (!members) return facts.error = members.error(), facts;
-  for (const MemberInfo& member : members.value()) facts.members.push_back({member.node, member.state});
+  for (const MemberInfo& member : members.value()) facts.members.push_back({member.node, member.state, bool(member.ssdLife)});
   return facts;
 }
 
@@ -76,7 +78,7 @@ int doctor(const Options& options) {
   for (const Finding& finding : checkPorts(probePorts(paths.value(), config, nodes))) report(finding);
   const Leftovers leftovers = probeLeftovers(paths.value(), nodes);
   for (const Finding& finding : checkLeftovers(leftovers.found, leftovers.unseen)) report(finding);
-  report(checkCluster(askCluster(options.config.common, paths.value(), options.callTimeoutMs())));
+  report(checkCluster(askCluster(config, paths.value(), options.callTimeoutMs())));
   if (failed == 0) return 0;
   return fail(Code::unavailable, std::to_string(failed) + (failed == 1 ? " check has failed" : " checks have failed"));
 }

@@ -256,9 +256,11 @@ Finding checkCluster(const ClusterFacts& facts) {
   if (!facts.error.ok()) {
     return {Verdict::fail, "cluster", facts.error.message(), facts.masterRuns ? "see the log of fluxon-master" : "start fluxon-master"};
   }
-  std::vector<std::string> good, silent, lost;
+  std::vector<std::string> good, silent, lost, memoryOnly;
   for (const ClusterFacts::Member& member : facts.members) {
     if (member.state == "joined") good.push_back(member.node);
+    const bool lacksSsdd = facts.ssd && !member.ssdd && contains(facts.runningHere, member.node);
+    if (member.state == "joined" && lacksSsdd) memoryOnly.push_back(member.node);
     if (member.state == "silent") silent.push_back(member.node);
   }
   for (const std::string& node : facts.runningHere) {
@@ -270,6 +272,10 @@ Finding checkCluster(const ClusterFacts& facts) {
     return {Verdict::fail, "cluster", found + "; running and not joined: " + joined(lost), "see the log of fluxon-owner there"};
   }
   if (!silent.empty()) return {Verdict::warn, "cluster", found, "see whether " + joined(silent) + " runs, and its log"};
+  if (!memoryOnly.empty()) {
+    return {Verdict::warn, "cluster", found + "; without their SSD: " + joined(memoryOnly),
+            "see whether fluxon-ssdd of " + joined(memoryOnly) + " runs, and its log"};
+  }
   return {Verdict::ok, "cluster", found, ""};
 }
 

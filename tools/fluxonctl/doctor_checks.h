@@ -129,8 +129,10 @@ struct ClusterFacts {
   bool masterRuns = false;               // its lock is held
   std::vector<std::string> runningHere;  // nodes of this host whose lock is held
   Error error;                           // of asking the master
+  bool ssd = false;                      // nodes of this host have an SSD tier
   struct Member {
     std::string node, state;
+    bool ssdd = false;                   // an ssdd is attached to its owner
   };
   std::vector<Member> members;
 };

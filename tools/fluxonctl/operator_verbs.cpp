@@ -19,19 +19,14 @@ namespace {
 
 constexpr uint32_t kPage = 1000;  // routes at a time: the largest page of the master
 
-std::string metricsUrl(const std::string& http) { return http.empty() ? "" : "http://" + http + "/metrics"; }
-Cell urlCell(const std::string& http) {
-  Cell cell = text("metrics", metricsUrl(http));
-  if (http.empty()) cell = {"metrics", "off", "null"};
-  return cell;
-}
 uint64_t usedBytes(const MemberInfo& member) { return member.segmentBytes - std::min(member.freeBytes, member.segmentBytes); }
 bool lives(const MemberInfo& member) { return member.state != "left" && member.state != "fenced"; }
 Cell signedNumber(const std::string& name, int64_t value) {
   return {name, std::to_string(value), std::to_string(value), Cell::Align::right};
 }
 
-bool anySsd(const std::vector<MemberInfo>& members) {
+bool showsSsd(const std::vector<MemberInfo>& members, const Options& options) {
+  if (!options.config.owner.largeLimitBytes.empty()) return true;
   return std::any_of(members.begin(), members.end(), [](const MemberInfo& member) { return bool(member.ssdLife); });
 }
 // Cells of an SSD tier, of which people hear only where there is one. `known`: false where the node has none, or this host does not
@@ -68,7 +63,7 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
   const MasterStatus& s = asked.value();
-  const bool ssdShown = anySsd(members.value());
+  const bool ssdShown = showsSsd(members.value(), options);
   const Cell listen = s.listen.empty() ? Cell{"listen", "off", "null"} : text("listen", s.listen);
   if (options.format == Format::json) {
     std::string owners;
@@ -89,7 +84,7 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
   line("master", "pid " + std::to_string(s.pid) + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) +
                      ", up " + formatDuration(s.uptimeMs));
   line("listen", listen.human);
-  line("metrics", s.http.empty() ? "off" : metricsUrl(s.http));
+  line("metrics", urlCell(s.http).human);
   line("lease", std::to_string(s.leaseMs) + " ms");
   line("recovering", s.recovering ? "yes" : "no");
   line("keys", std::to_string(s.keys) + ", puts in flight: " + std::to_string(s.inFlightPuts));
@@ -107,7 +102,7 @@ int members(MasterClient& master, const Options& options) {
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
   Rows rows(options.format);
-  const bool ssdShown = anySsd(members.value());
+  const bool ssdShown = showsSsd(members.value(), options);
   for (const MemberInfo& m : members.value()) {
     rows.add({text("node", m.node), text("state", m.state), jsonOnly(text("incarnation", toString(m.incarnation))), number("pid", m.pid),
               signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
@@ -243,7 +238,7 @@ std::optional<std::vector<Cell>> sampleCells(const std::string& process, const s
 
 void printPage(const Options& options, const std::string& process, const std::string& http, const std::string& page) {
   if (options.format == Format::table) {
-    if (options.process.empty()) emit("# process " + process + " " + metricsUrl(http) + "\n");
+    if (options.process.empty()) emit("# process " + process + " " + urlCell(http).human + "\n");
     emit(page);
     return;
   }
@@ -273,10 +268,15 @@ int metrics(MasterClient& master, const shm::Paths& paths, const Options& option
   if (!asked) return fail(asked.error());
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
-  std::vector<std::pair<std::string, std::string>> processes{{"master", asked.value().http}};
+  struct Process {
+    std::string name, http;
+    bool ssdd = false;  // of this host
+  };
+  std::vector<Process> processes{{"master", asked.value().http}};
   for (const MemberInfo& member : members.value()) {
     if (lives(member)) {
-      processes.emplace_back(member.node, member.http);
+      processes.push_back({member.node, member.http});
+      if (const std::optional<SsddReport> ssdd = ssdOf(paths, member)) processes.push_back({member.node + "/ssdd", ssdd->http, true});
     } else if (member.node == options.process) {
       return fail({Code::unavailable, "node " + member.node + " has " + (member.state == "left" ? "left" : "been fenced")});
     }
@@ -284,7 +284,7 @@ int metrics(MasterClient& master, const shm::Paths& paths, const Options& option
   std::string known;
   bool found = false;
   int status = 0;
-  for (const auto& [process, http] : processes) {
+  for (const auto& [process, http, ssdd] : processes) {
     known += (known.empty() ? "" : ", ") + process;
     if (!options.process.empty() && options.process != process) continue;
     found = true;
@@ -293,7 +293,7 @@ int metrics(MasterClient& master, const shm::Paths& paths, const Options& option
         return fail({Code::notEnabled, "http of " + process + " is off (http = \"127.0.0.1:0\" in its section)"});
       continue;
     }
-    const Result<std::string> address = reachable(options, paths, process, http);
+    const Result<std::string> address = ssdd ? Result<std::string>(http) : reachable(options, paths, process, http);
     const Result<std::string> page = address ? master.page(address.value(), "/metrics") : address;
     if (!page) {
       status = fail(page.error());

@@ -124,7 +124,7 @@ class Verbs {
     verb(app_, "members", "owners and what their segments hold", Verb::members);
     paging(verb(app_, "routes", "what the master knows of keys", Verb::routes));
     verb(app_, "metrics", "the /metrics page of a process, or of all", Verb::metrics)
-        ->add_option("PROCESS", options_.process, "master, or the name of a node");
+        ->add_option("PROCESS", options_.process, "master, NODE or NODE/ssdd");
     CLI::App* drain = verb(app_, "drain", "bring a node's values to others, and let it leave for good", Verb::drain);
     drain->add_option("NODE", options_.nodes, "the node")->required()->expected(1)->allow_extra_args(false);
     drain->add_flag("!--no-wait", options_.wait, "only begin");

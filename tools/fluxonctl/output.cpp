@@ -96,6 +96,10 @@ Cell number(const std::string& name, uint64_t value) { return {name, decimal(val
 Cell size(const std::string& name, uint64_t bytes) { return {name, formatSize(bytes), decimal(bytes), Cell::Align::right}; }
 Cell flag(const std::string& name, bool value) { return {name, value ? "yes" : "no", value ? "true" : "false"}; }
 Cell version(PutId putId) { return {"put_id", toString(putId), jsonString(toString(putId)), Cell::Align::right}; }
+Cell urlCell(const std::string& http) {
+  if (http.empty()) return {"metrics", "off", "null"};
+  return text("metrics", "http://" + http + "/metrics");
+}
 Cell list(const std::string& name, const std::vector<std::string>& values) {
   std::string human, json;
   for (const std::string& value : values) {

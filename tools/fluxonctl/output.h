@@ -40,6 +40,8 @@ Cell size(const std::string& name, uint64_t bytes);  // "1.5 GiB"; in JSON bytes
 Cell flag(const std::string& name, bool value);
 Cell version(PutId putId);                           // "put_id": "term.sequence"
 Cell list(const std::string& name, const std::vector<std::string>& values);
+// Of a process that serves its pages at the address; empty: it does not.
+Cell urlCell(const std::string& http);  // "metrics": "http://127.0.0.1:9301/metrics"
 Cell jsonOnly(Cell cell);
 // `key`, and for one that is not UTF-8 `key_base64`.
 std::vector<Cell> keyCells(const std::string& key);

@@ -93,6 +93,7 @@ Result<DirectoryFile> DirectoryFile::open(const shm::Paths& paths, const std::st
   result.slotCount_ = view.value().slotCount;
   result.incarnation_ = Incarnation(directory->file.incarnation);
   result.leaseUntilNs_ = static_cast<int64_t>(directory->leaseUntilNs.load());
+  result.ssdLife_ = Incarnation(directory->ssdLife.load());
   return result;
 }
 
@@ -170,11 +171,13 @@ Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::str
   if (opened.value().bytes == sizeof *file && file->header.file.magic[0] == 0) return std::optional<SsddCopy>();
   Result<SsddReport> report = reportOf(file->header, file->status, opened.value().bytes, bootTime());
   if (!report) return Error{report.error().code, "ssdd of node " + node + ": " + report.error().detail};
-  SsddCopy copy{std::move(report).value(), std::nullopt};
+  SsddCopy copy{std::move(report).value(), std::nullopt, std::nullopt};
   for (const SsddReport::Device& device : copy.report.devices) {
     if (!device.path.starts_with("/") || ::access(device.path.c_str(), R_OK | X_OK) != 0) continue;
     copy.alive = copy.alive.value_or(false) || ssd::anyShardHeld(device.path);
   }
+  if (const Result<DirectoryFile> directory = DirectoryFile::open(paths, node))
+    copy.attached = directory.value().ssdLife() == copy.report.life;
   return std::optional<SsddCopy>(std::move(copy));
 }
 

@@ -41,6 +41,7 @@ class DirectoryFile {
   uint32_t slotCount() const { return slotCount_; }
   Incarnation incarnation() const { return incarnation_; }
   int64_t leaseUntilNs() const { return leaseUntilNs_; }
+  Incarnation ssdLife() const { return ssdLife_; }
   uint64_t segmentBytes() const { return segmentBytes_; }  // capacity for values
 
   struct Entry {
@@ -71,6 +72,7 @@ class DirectoryFile {
   uint32_t slotCount_ = 0;
   Incarnation incarnation_;
   int64_t leaseUntilNs_ = 0;
+  Incarnation ssdLife_;
 };
 
 // A client's file.
@@ -91,7 +93,8 @@ Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std:
 // What the ssdd of a node shows of itself.
 struct SsddCopy {
   SsddReport report;
-  std::optional<bool> alive;  // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
+  std::optional<bool> alive;     // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
+  std::optional<bool> attached;  // the directory of the node names the life of what it has; nullopt: there is no sound directory
 };
 // nullopt: no ssdd has attached to the owner, or one is just attaching.
 Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::string& node);

@@ -86,9 +86,12 @@ Cell objects(const std::string& name, const std::vector<std::vector<Cell>>& rows
 
 void printJson(const std::string& node, const SsddCopy& ssdd) {
   const SsddReport& report = ssdd.report;
-  const Cell alive = ssdd.alive ? flag("alive", *ssdd.alive) : Cell{"alive", "?", "null"};
-  std::vector<Cell> row{text("node", node), text("life", toString(report.life)), number("pid", report.pid), alive,
-                        text("owner", toString(report.owner)), number("attached_ms", report.attachedMs), text("engine", report.engine),
+  const auto known = [](const std::string& name, std::optional<bool> value) {
+    return value ? flag(name, *value) : Cell{name, "?", "null"};
+  };
+  std::vector<Cell> row{text("node", node), text("life", toString(report.life)), number("pid", report.pid), known("alive", ssdd.alive),
+                        text("owner", toString(report.owner)), known("attached", ssdd.attached),
+                        number("attached_ms", report.attachedMs), text("engine", report.engine), urlCell(report.http),
                         number("capacity_bytes", report.capacityBytes), number("used_bytes", report.usedBytes),
                         number("entries", report.entries), flag("paused", report.paused)};
   for (Cell& cell : counterCells(report)) row.push_back(std::move(cell));
@@ -116,10 +119,11 @@ void printTables(const std::string& node, const SsddCopy& ssdd) {
   };
   line("node", node);
   line("ssdd", std::string(nameOf(ssdd.alive)) + ", pid " + std::to_string(report.pid) + ", life " + toString(report.life) +
-                   ", attached " + formatDuration(report.attachedMs) + " ago");
+                   ", attached " + formatDuration(report.attachedMs) + " ago" + (ssdd.attached.value_or(true) ? "" : ", not any more"));
   line("engine", report.engine);
   line("holds", formatSize(report.usedBytes) + " of " + formatSize(report.capacityBytes) + ", " + std::to_string(report.entries) +
                     " entries" + (report.paused ? "; paused: nothing is written" : ""));
+  line("metrics", urlCell(report.http).human);
   if (report.scrubTotal > 0) line("scrub", progressOf(report));
   printTable({counterCells(report)}, "counters", 0);
   printTable(devicesOf(report), "devices", report.devicesHidden);

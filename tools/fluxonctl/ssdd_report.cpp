@@ -52,6 +52,7 @@ Result<SsddReport> reportOf(const ssd::SsddHeader& header, const ssd::SsddStatus
   report.attachedMs = header.attachedNs > 0 ? msSince(static_cast<uint64_t>(header.attachedNs), now) : 0;
   const uint64_t engine = of(status.engine);
   report.engine = engine == 1 ? "io_uring" : engine == 2 ? "threads" : "invalid";
+  report.http.assign(status.http, ::strnlen(status.http, sizeof status.http));
   report.capacityBytes = of(status.capacityBytes), report.usedBytes = of(status.usedBytes), report.entries = of(status.entries);
   report.paused = of(status.paused) != 0;
   report.scrubChecked = of(status.scrubChecked), report.scrubTotal = of(status.scrubTotal), report.scrubDamaged = of(status.scrubDamaged);

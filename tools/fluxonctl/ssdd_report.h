@@ -39,6 +39,7 @@ struct SsddReport {
   uint64_t pid = 0;
   uint64_t attachedMs = 0;  // ago
   std::string engine;       // "io_uring", "threads"; "invalid" for a value that is none
+  std::string http;         // address of its pages; empty: off
   uint64_t capacityBytes = 0, usedBytes = 0, entries = 0;
   bool paused = false;
   uint64_t scrubChecked = 0, scrubTotal = 0, scrubDamaged = 0;
