@@ -52,7 +52,7 @@ int run(int argc, char** argv) {
   if (!engine) fail("io_uring: " + why);
   if (kind == "registered") {
     const iovec all{memory, bytes * depth};
-    if (const Error error = engine->addMemory({&all, 1}); !error.ok()) fail(error.message());
+    if (const Error error = engine->addMemory(all); !error.ok()) fail(error.message());
   }
   const ssd::FileRef there = engine->addFile(fd);
 

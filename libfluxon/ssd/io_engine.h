@@ -94,9 +94,12 @@ class IoEngine {
   // How requests name this file from now on; the descriptor itself where the engine has no table or no room in it. A file of the
   // table stays open, with its locks, until the engine has ended, whatever happens to the descriptor.
   virtual FileRef addFile(int fd) = 0;
-  // Single buffers that lie inside are not looked up and pinned for each operation. Once, with nothing in flight; the memory stays
-  // pinned until the engine has ended. An error (RLIMIT_MEMLOCK) leaves the engine as it was: everything works without.
-  virtual Error addMemory(std::span<const iovec>) = 0;
+  // Single buffers that lie inside, up to 1 GiB, are not looked up and pinned for each operation. The memory stays pinned, and means the
+  // pages that are there now, until it is dropped or the engine has ended. May overlap what was added before. An error (RLIMIT_MEMLOCK,
+  // an engine or a kernel that cannot) leaves the engine as it was: everything works without.
+  virtual Error addMemory(const iovec&) = 0;
+  // What was added and begins inside. No operation uses it.
+  virtual void dropMemory(const iovec& inside) = 0;
 
   // False: the channel is full. What is taken may start at once, or at the next start() or wait(). A request that is not aligned is
   // a bug of the caller.

@@ -35,7 +35,8 @@ class PsyncEngine final : public IoEngine {
 
   const char* name() const override { return "threads"; }
   FileRef addFile(int fd) override { return FileRef::descriptor(fd); }
-  Error addMemory(std::span<const iovec>) override { return {}; }
+  Error addMemory(const iovec&) override { return {Code::notEnabled, "threads pin no memory"}; }
+  void dropMemory(const iovec&) override {}
 
   bool submit(const Request& request) override {
     FLUXON_CHECK(!closed_ && !request.file.isRegistered(), "a request for a closed engine, or of another engine's file");

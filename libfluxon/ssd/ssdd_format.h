@@ -52,7 +52,8 @@ struct ShownDevice {
   shm::Word readBytes, writtenBytes;
   shm::Word readErrors, writeErrors;
   shm::Word oldestNs;           // CLOCK_BOOTTIME when the oldest I/O under way began, 0: none
-  shm::Word reserved[5];
+  shm::Word registeredBytes;    // of the segment: known to the device's io_uring
+  shm::Word reserved[4];
 };
 static_assert(sizeof(ShownDevice) == 264);
 struct ShownShard {

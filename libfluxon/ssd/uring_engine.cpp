@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kFiles = 256;
 constexpr size_t kMostBytesOfCall = 1 << 30;   // a call's length has 32 bits; what is left is resumed
-constexpr size_t kMostBytesOfPiece = 1 << 30;  // of registered memory
+constexpr unsigned kPieces = 1 << 14;           // of registered memory: the most that the kernel has
 // Completions are collected when this thread asks for them and not by interrupting it, and an entry that fails does not hold back
 // those behind it. Kernels before 6.1 do not know the first two.
 constexpr unsigned kCheapest = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
@@ -27,6 +27,9 @@ class UringEngine final : public IoEngine {
     if (made_) {
       std::vector<Completion> nobodys;
       close(nobodys);
+      // The kernel lets a ring go some time later, and what is registered only with it: files with their locks, and pages.
+      if (hasTable_) ::io_uring_unregister_files(&ring_);
+      if (!free_.empty() || !pieces_.empty()) ::io_uring_unregister_buffers(&ring_);
       ::io_uring_queue_exit(&ring_);
     }
     if (events_ >= 0) ::close(events_);
@@ -51,17 +54,30 @@ class UringEngine final : public IoEngine {
     return FileRef::registered(static_cast<int>(files_++));
   }
 
-  Error addMemory(std::span<const iovec> memory) override {
-    FLUXON_CHECK(pieces_.empty() && channels_.pending() == 0, "memory is registered once, before the first request");
-    for (const iovec& each : memory) {
-      for (size_t at = 0; at < each.iov_len; at += kMostBytesOfPiece)
-        pieces_.push_back({static_cast<char*>(each.iov_base) + at, std::min(kMostBytesOfPiece, each.iov_len - at)});
+  Error addMemory(const iovec& memory) override {
+    if (free_.empty() && pieces_.empty()) {
+      const int result = ::io_uring_register_buffers_sparse(&ring_, kPieces);
+      if (result != 0) return systemError("a table of memory for io_uring", -result);
+      for (unsigned i = kPieces; i-- > 0;) free_.push_back(i);
     }
-    std::sort(pieces_.begin(), pieces_.end(), [](const iovec& a, const iovec& b) { return a.iov_base < b.iov_base; });
-    const int result = ::io_uring_register_buffers(&ring_, pieces_.data(), static_cast<unsigned>(pieces_.size()));
-    if (result == 0) return {};
-    pieces_.clear();
-    return systemError("registering memory for io_uring", -result);
+    if (free_.empty()) return {Code::tooMany, "pieces of memory for io_uring"};
+    const int result = ::io_uring_register_buffers_update_tag(&ring_, free_.back(), &memory, nullptr, 1);
+    if (result != 1) return systemError("registering memory for io_uring", result < 0 ? -result : EINVAL);
+    pieces_.insert(after(memory.iov_base), {memory, free_.back()});
+    free_.pop_back();
+    return {};
+  }
+
+  void dropMemory(const iovec& inside) override {
+    const auto* const end = static_cast<char*>(inside.iov_base) + inside.iov_len;
+    std::erase_if(pieces_, [&](const Piece& piece) {
+      if (piece.memory.iov_base < inside.iov_base || piece.memory.iov_base >= end) return false;
+      const iovec none{};
+      const int result = ::io_uring_register_buffers_update_tag(&ring_, piece.index, &none, nullptr, 1);
+      FLUXON_CHECK(result == 1, "io_uring keeps memory that is to be dropped");
+      free_.push_back(piece.index);
+      return true;
+    });
   }
 
   bool submit(const Request& request) override {
@@ -165,14 +181,24 @@ class UringEngine final : public IoEngine {
     if (operation.file().isRegistered()) sqe.flags |= IOSQE_FIXED_FILE;
   }
 
-  // The registered piece that holds all of a buffer, or -1.
+  struct Piece {
+    iovec memory;
+    unsigned index;  // in the kernel's table
+  };
+
+  // The first piece that begins behind this.
+  std::vector<Piece>::const_iterator after(const void* base) const {
+    return std::upper_bound(pieces_.begin(), pieces_.end(), base,
+                            [](const void* at, const Piece& piece) { return at < piece.memory.iov_base; });
+  }
+
+  // The piece that holds all of a buffer, of those that begin last before it; or -1.
   int pieceOf(const iovec& buffer) const {
-    const auto after = std::upper_bound(pieces_.begin(), pieces_.end(), buffer.iov_base,
-                                        [](const void* base, const iovec& piece) { return base < piece.iov_base; });
-    if (after == pieces_.begin()) return -1;
-    const iovec& piece = after[-1];
+    const auto behind = after(buffer.iov_base);
+    if (behind == pieces_.begin()) return -1;
+    const auto& [piece, index] = behind[-1];
     const size_t at = static_cast<size_t>(static_cast<char*>(buffer.iov_base) - static_cast<char*>(piece.iov_base));
-    return at < piece.iov_len && buffer.iov_len <= piece.iov_len - at ? static_cast<int>(after - pieces_.begin() - 1) : -1;
+    return at < piece.iov_len && buffer.iov_len <= piece.iov_len - at ? static_cast<int>(index) : -1;
   }
 
   // Entries that the kernel has not taken (EAGAIN, ENOMEM) stay, and go with the next call.
@@ -206,7 +232,8 @@ class UringEngine final : public IoEngine {
   const unsigned depth_;
   Channels channels_;
   io_uring ring_{};
-  std::vector<iovec> pieces_;  // registered memory, by address: the index is the kernel's
+  std::vector<Piece> pieces_;   // by address
+  std::vector<unsigned> free_;  // places in the kernel's table
   uint64_t systemCalls_ = 0;
   int events_ = -1;
   unsigned files_ = 0;

@@ -3,6 +3,8 @@
 #include "device.h"
 
 #include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -373,6 +375,48 @@ TEST_CASE("device: its end answers everything, and waits for what is in flight")
   CHECK(rig.devices->counters(0).oldestNs == 0);
   CHECK(rig.devices->counters(0).readsQueued == 0);
   CHECK(rig.devices->counters(0).writesQueued == 0);
+}
+
+TEST_CASE("device: a segment is registered as far as its pages are there, and a new one in its place is not taken for it") {
+  constexpr uint64_t kBytes = 150 * kMiB, kValue = 3 * kMiB;
+  const ssd::Memory large(kBytes);
+  Rig rig;
+  const auto registered = [&](uint64_t bytes) {
+    for (int i = 0; i < 20'000 && rig.devices->counters(0).registeredBytes != bytes; ++i) ::usleep(1000);
+    return rig.devices->counters(0).registeredBytes == bytes;
+  };
+  // Before, in, across and behind what is registered.
+  const auto comeBack = [&](uint64_t seed) {
+    uint64_t fileOffset = 0;
+    for (const uint64_t offset : {uint64_t{0}, 63 * kMiB, 64 * kMiB, 67 * kMiB, 127 * kMiB, kBytes - kValue}) {
+      const std::string payload = pattern(++seed, kValue);
+      std::memcpy(large.data + offset, payload.data(), kValue);
+      const uint32_t crc = rig.written(fileOffset, offset, kValue);
+      std::memset(large.data + offset, kBeside, kValue);
+      const DiskResult result = rig.end(rig.read(fileOffset, offset, kValue, crc));
+      CHECK_MESSAGE(result.error.ok(), result.error.message());
+      CHECK(std::memcmp(large.data + offset, payload.data(), kValue) == 0);
+      fileOffset += 4 * kMiB;
+    }
+  };
+  rig.devices->setSegment(large.data, kBytes);
+  comeBack(10);
+  CHECK(rig.devices->counters(0).registeredBytes == 0);
+  rig.devices->segmentPopulated(67 * kMiB);
+  rig.devices->segmentPopulated(68 * kMiB);
+  CHECK(registered(64 * kMiB));
+  comeBack(20);
+  CHECK(rig.devices->counters(0).registeredBytes == 64 * kMiB);
+  rig.devices->segmentPopulated(UINT64_MAX);
+  CHECK(registered(kBytes));
+  comeBack(30);
+  void* const again = ::mmap(large.data, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  REQUIRE(again == large.data);
+  rig.devices->setSegment(large.data, kBytes);
+  comeBack(40);
+  CHECK(registered(0));
+  rig.devices->segmentPopulated(kBytes);
+  CHECK(registered(kBytes));
 }
 
 TEST_CASE("device: many jobs at once, more than there are buffers for") {

@@ -28,7 +28,8 @@ class FailingEngine final : public IoEngine {
 
   const char* name() const override { return "failing"; }
   FileRef addFile(int fd) override { return inner_.addFile(fd); }
-  Error addMemory(std::span<const iovec> memory) override { return inner_.addMemory(memory); }
+  Error addMemory(const iovec& memory) override { return inner_.addMemory(memory); }
+  void dropMemory(const iovec& inside) override { inner_.dropMemory(inside); }
   bool submit(const Request&) override;
   void start() override { inner_.start(); }
   void cancel(uint64_t tag) override;

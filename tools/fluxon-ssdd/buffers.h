@@ -1,5 +1,6 @@
 // Aligned memory of one device, in a few sizes, bounded in sum; what is given back is kept for the next one, whose pages are there
-// already. One thread.
+// already. All but the smallest are known to the engine, so that it does not pin their pages for each request. One thread: that of the
+// engine, which ends later.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/size.h"
+#include "ssd/io_engine.h"
 
 namespace fluxon::ssdd {
 
@@ -19,12 +21,12 @@ class Buffers {
   // Payloads of 4 KiB, 64 KiB, 1 MiB and 4 MiB, each with a header block.
   static constexpr std::array<uint64_t, 4> kSizes = {8 * kKiB, 72 * kKiB, kMiB + 64 * kKiB, 4 * kMiB + 64 * kKiB};
 
-  Buffers(uint64_t mostBytes, uint64_t alignment) : most_(mostBytes), alignment_(alignment) {
+  Buffers(uint64_t mostBytes, uint64_t alignment, ssd::IoEngine& engine) : most_(mostBytes), alignment_(alignment), engine_(engine) {
     FLUXON_CHECK(mostBytes >= kSizes.back(), "buffers: bound or alignment");
   }
   ~Buffers() {
-    for (auto& free : free_) {
-      for (char* each : free) std::free(each);
+    for (size_t kind = 0; kind < kSizes.size(); ++kind) {
+      for (char* each : free_[kind]) release(kind, each);
     }
   }
   Buffers(const Buffers&) = delete;
@@ -54,8 +56,7 @@ class Buffers {
   bool allocate(size_t kind) {
     for (size_t other = kSizes.size(); other-- > 0 && held_ + kSizes[kind] > most_;) {
       for (; !free_[other].empty() && held_ + kSizes[kind] > most_; free_[other].pop_back()) {
-        std::free(free_[other].back());
-        held_ -= kSizes[other];
+        release(other, free_[other].back());
       }
     }
     if (held_ + kSizes[kind] > most_) return false;
@@ -63,10 +64,17 @@ class Buffers {
     if (!fresh) return false;
     held_ += kSizes[kind];
     free_[kind].push_back(fresh);
+    if (kind > 0) (void)engine_.addMemory({fresh, kSizes[kind]});  // works without
     return true;
+  }
+  void release(size_t kind, char* buffer) {
+    if (kind > 0) engine_.dropMemory({buffer, kSizes[kind]});
+    std::free(buffer);
+    held_ -= kSizes[kind];
   }
 
   const uint64_t most_, alignment_;
+  ssd::IoEngine& engine_;
   uint64_t held_ = 0, used_ = 0;
   std::array<std::vector<char*>, kSizes.size()> free_;
 };

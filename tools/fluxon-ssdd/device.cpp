@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <optional>
 
 #include "base/extent.h"
+#include "base/log.h"
 
 namespace fluxon::ssdd {
 namespace {
@@ -30,6 +32,54 @@ void silence(int bell) {
   [[maybe_unused]] const ssize_t n = ::read(bell, &rung, sizeof rung);
 }
 
+// The segment is registered in pieces, so that I/O goes on in between; each reaches so far into the next one that what a request names
+// lies in one of them.
+constexpr uint64_t kPieceBytes = 64 * kMiB;
+constexpr uint64_t kLargestRequest = kChunkBytes;
+
+// Registers a segment with the engine of a device, on its thread. What it has registered means pages, not addresses: it is dropped before
+// the first request that names other pages at the same addresses.
+class SegmentMemory {
+ public:
+  SegmentMemory(const std::string& path, ssd::IoEngine& engine, DeviceCounters& counters)
+      : path_(path), engine_(engine), counters_(counters) {}
+
+  void replace(const iovec& segment) {
+    engine_.dropMemory(segment_);
+    segment_ = segment;
+    refused_ = false;
+    refusal_ = {};
+    advance(0);
+  }
+  // When no other segment has come meanwhile: memory that has gone is refused as well.
+  bool hasRefusal() const { return !refusal_.ok() && refusal_.code != Code::notEnabled; }
+  void tellRefusal() {
+    if (!hasRefusal()) return;
+    log::info(path_ + ": each request pins its pages anew (RLIMIT_MEMLOCK?): " + std::exchange(refusal_, {}).message());
+  }
+  // Are the pages of the next piece there?
+  bool canStep(uint64_t populated) const { return !refused_ && at_ < segment_.iov_len && populated >= end(); }
+  void step() {
+    refusal_ = engine_.addMemory({static_cast<char*>(segment_.iov_base) + at_, end() - at_});
+    refused_ = !refusal_.ok();
+    if (!refused_) advance(end() == segment_.iov_len ? end() : at_ + kPieceBytes);
+  }
+
+ private:
+  uint64_t end() const { return std::min<uint64_t>(segment_.iov_len, at_ + kPieceBytes + kLargestRequest); }
+  void advance(uint64_t to) {
+    at_ = to;
+    counters_.registeredBytes.store(to, std::memory_order_relaxed);
+  }
+  const std::string& path_;
+  ssd::IoEngine& engine_;
+  DeviceCounters& counters_;
+  iovec segment_{};
+  uint64_t at_ = 0;
+  Error refusal_;  // that nobody has been told of
+  bool refused_ = false;
+};
+
 }  // namespace
 
 struct Devices::Device {
@@ -40,6 +90,8 @@ struct Devices::Device {
   shm::Descriptor bell;  // rung when the thread sleeps and there is something in the inbox
   std::mutex mutex;      // over what follows
   std::vector<Order> inbox;
+  std::optional<iovec> segment;  // a new one; orders that are in the inbox with it name it
+  uint64_t populated = 0;
   bool cancels = false, ends = false, asleep = false;
 
   std::promise<Result<const char*>> engineName;
@@ -84,6 +136,20 @@ void Devices::close() {
 void Devices::setSegment(char* data, uint64_t bytes) {
   segment_ = data;
   segmentBytes_ = bytes;
+  for (auto& device : devices_) {
+    const std::lock_guard lock(device->mutex);
+    device->segment = iovec{data, bytes};
+    device->populated = 0;
+    if (std::exchange(device->asleep, false)) ring(device->bell.get());
+  }
+}
+
+void Devices::segmentPopulated(uint64_t bytes) {
+  for (auto& device : devices_) {
+    const std::lock_guard lock(device->mutex);
+    device->populated = std::min(bytes, segmentBytes_);
+    if (std::exchange(device->asleep, false)) ring(device->bell.get());
+  }
 }
 
 char* Devices::inSegment(uint64_t offset, uint64_t bytes) const {
@@ -150,22 +216,29 @@ void Devices::run(Device& device, const Settings& settings) {
   pollfd sources[] = {{device.bell.get(), POLLIN, 0}, {engine->eventFd(), POLLIN, 0}};
   if (sources[1].fd < 0) return device.engineName.set_value(systemError("eventfd", errno));
   device.engineName.set_value(engine->name());
+  SegmentMemory memory(device.root.path, *engine, device.counters);
   std::vector<Order> orders;
   std::vector<DiskResult> results;
   bool moved = true;
   for (;;) {
-    bool cancels, ends;
+    bool cancels, ends, idle;
+    std::optional<iovec> segment;
+    uint64_t populated;
     {
       const std::lock_guard lock(device.mutex);
       orders.swap(device.inbox);
+      segment = std::exchange(device.segment, std::nullopt);
+      populated = device.populated;
       cancels = std::exchange(device.cancels, false);
       ends = device.ends;
-      device.asleep = !moved && orders.empty() && !cancels && !ends;
+      idle = !moved && orders.empty() && !segment && !cancels && !ends && !memory.canStep(populated) && !memory.hasRefusal();
+      device.asleep = idle;
     }
-    if (!moved && orders.empty() && !cancels && !ends) {
+    if (idle) {
       ::poll(sources, 2, -1);
       silence(device.bell.get());
     }
+    segment ? memory.replace(*segment) : memory.tellRefusal();
     if (cancels) worker.cancelQueued(results);
     for (const Order& each : orders) worker.add(each);  // given after the cancelling
     orders.clear();
@@ -175,6 +248,7 @@ void Devices::run(Device& device, const Settings& settings) {
     }
     moved = worker.turn(results);
     hand(results);
+    if (memory.canStep(populated)) memory.step();
   }
 }
 
@@ -201,6 +275,7 @@ void Devices::show(size_t index, ssd::ShownDevice& to) const {
   store(to.readErrors, load(device.counters.readErrors));
   store(to.writeErrors, load(device.counters.writeErrors));
   store(to.oldestNs, load(device.counters.oldestNs));
+  store(to.registeredBytes, load(device.counters.registeredBytes));
 }
 
 }  // namespace fluxon::ssdd

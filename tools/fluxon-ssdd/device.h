@@ -45,6 +45,8 @@ class Devices final : public Disk {
 
   // The memory that jobs name from now on. Jobs that name the one before have ended.
   void setSegment(char* data, uint64_t bytes);
+  // So much of it has its pages, from the beginning on: it is registered with the engines, a piece after the other.
+  void segmentPopulated(uint64_t bytes);
 
   void write(const WriteJob&) override;
   void read(const ReadJob&) override;

@@ -28,7 +28,7 @@ DeviceWorker::DeviceWorker(const ssd::Root& root, ssd::IoEngine& engine, WriteMo
       mode_(mode),
       block_(root.blockBytes),
       counters_(counters),
-      buffers_(bufferBytes, std::max<uint64_t>(4096, root.blockBytes)) {
+      buffers_(bufferBytes, std::max<uint64_t>(4096, root.blockBytes), engine) {
   for (const ssd::Shard& shard : root.shards) files_.push_back(engine_.addFile(shard.fd.get()));
 }
 

@@ -60,6 +60,7 @@ struct DeviceCounters {
   std::atomic<uint64_t> readBytes{0}, writtenBytes{0};    // payload of these
   std::atomic<uint64_t> readErrors{0}, writeErrors{0};    // jobs that failed
   std::atomic<int64_t> oldestNs{0};                       // when the oldest request in the engine began; 0: there is none
+  std::atomic<uint64_t> registeredBytes{0};               // of the segment, from its beginning on: known to the engine
 };
 
 // A job as a device sees it.

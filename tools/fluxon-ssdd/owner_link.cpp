@@ -47,6 +47,10 @@ Error Session::map(const shm::Descriptor& file, const shm::Descriptor& segment) 
 
 char* Session::segment() const { return segmentMap_.data() + shm::kSegmentDataOffset; }
 
+uint64_t Session::populatedBytes() const {
+  return reinterpret_cast<const shm::SegmentHeader*>(segmentMap_.data())->populatedBytes.load(std::memory_order_relaxed);
+}
+
 kj::Promise<void> Session::rung() {
   uint64_t count;
   if (::read(bell_.get(), &count, sizeof count) == sizeof count) return kj::READY_NOW;

@@ -21,6 +21,7 @@ class Session {
   ssd::SsddFile& file() const { return *reinterpret_cast<ssd::SsddFile*>(fileMap_.data()); }
   char* segment() const;
   uint64_t segmentBytes() const { return segmentBytes_; }
+  uint64_t populatedBytes() const;  // as the owner says: anything
   int ownersBell() const { return ownersBell_.get(); }
   int bell() const { return bell_.get(); }
   kj::Promise<void> rung();

@@ -161,7 +161,17 @@ void Service::attached(std::shared_ptr<Session> session) {
   publish();
   ownersTasks_->add(session_->ended().then([this] { hearRest(); }));
   ownersTasks_->add(listen());
+  ownersTasks_->add(watchPopulated(kFirstPause));
   isReady_->fulfill();
+}
+
+// The owner touches the pages of its segment one after the other, or leaves that to who writes there first.
+kj::Promise<void> Service::watchPopulated(Duration pause) {
+  const uint64_t bytes = session_->populatedBytes();
+  devices_->segmentPopulated(bytes);
+  if (bytes >= session_->segmentBytes()) return kj::READY_NOW;
+  const Duration next = std::min(pause * 2, kLongestPause);
+  return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this, next] { return watchPopulated(next); });
 }
 
 kj::Promise<void> Service::listen() {
@@ -407,6 +417,8 @@ std::string Service::metrics() const {
     shown("fluxon_ssdd_used_bytes", "Bytes of records between tail and head, header blocks and dead ones included.",
           static_cast<double>(used));
     shown("fluxon_ssdd_dead_bytes", "Those among them that nobody finds any more.", static_cast<double>(dead));
+    shown("fluxon_ssdd_registered_bytes", "Bytes of the segment that the io_uring of the device knows.",
+          static_cast<double>(c.registeredBytes.load()));
     shown("fluxon_ssdd_direct_io", "1: files are read and written around the page cache.", roots_.roots[i].direct ? 1 : 0);
     shown("fluxon_ssdd_reads_queued", "Reads and checks that have not ended.", static_cast<double>(c.readsQueued.load()));
     shown("fluxon_ssdd_writes_queued", "Writes that have not ended.", static_cast<double>(c.writesQueued.load()));

@@ -53,6 +53,7 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   uint64_t sum(std::atomic<uint64_t> DeviceCounters::*) const;
   kj::Promise<void> seek(Duration pause);
   void attached(std::shared_ptr<Session>);
+  kj::Promise<void> watchPopulated(Duration pause);
   kj::Promise<void> listen();
   kj::Promise<void> reap();
   void handle(DiskResult&);

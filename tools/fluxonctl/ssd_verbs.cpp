@@ -34,6 +34,7 @@ std::vector<Cell> deviceCells(const SsddReport::Device& device) {
           unknownUnless(device.usedBytes, size, "used_bytes"),
           size("block_bytes", device.blockBytes),
           flag("direct", device.direct),
+          size("registered_bytes", device.registeredBytes),
           number("reads_queued", device.readsQueued),
           number("writes_queued", device.writesQueued),
           number("oldest_ms", device.oldestMs),

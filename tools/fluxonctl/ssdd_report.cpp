@@ -24,6 +24,7 @@ SsddReport::Device deviceOf(const ssd::ShownDevice& from, Time now) {
   to.reads = of(from.reads), to.writes = of(from.writes);
   to.readBytes = of(from.readBytes), to.writtenBytes = of(from.writtenBytes);
   to.readErrors = of(from.readErrors), to.writeErrors = of(from.writeErrors);
+  to.registeredBytes = of(from.registeredBytes);
   if (const uint64_t oldest = of(from.oldestNs); oldest != 0) to.oldestMs = msSince(oldest, now);
   return to;
 }
