@@ -112,6 +112,11 @@ class Impostor {
     channel_->awake();
     channel_->send(message);
   }
+  // The owner has taken everything that was said.
+  bool heardOut() {
+    channel_->awake();
+    return channel_->waiting() == 0 && file().toOwner.head == file().toOwner.tail;
+  }
   // The next message of that kind; others are left unanswered.
   Message hear(MessageKind kind) {
     Message message;
@@ -249,6 +254,8 @@ TEST_CASE("bad ssdd: answers to what was never asked are not heard") {
       message.code = random() % 2 ? Code::ok : Code::corrupt;
       impostor.say(message);
     }
+    // What is said later would be about what is asked from now on.
+    CHECK(eventually([&] { return impostor.heardOut(); }));
     CHECK(node.serves());
     CHECK(node.attached());
     // A persist that it has not written: what it was taken for is missed, not made up.
