@@ -4,6 +4,7 @@
 #include <linux/stat.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -129,6 +130,13 @@ Error openShards(Root& root, uint64_t limitBytes) {
     root.shards.push_back(std::move(shard).value());
   }
   for (const Shard& shard : found) ::unlink(shard.path.c_str());
+  // All of it before any of it: a disk is not filled for what does not fit.
+  struct statvfs space = {};
+  const uint64_t wanted = division.shards * division.shardBytes;
+  if (::statvfs(root.path.c_str(), &space) == 0 && uint64_t{space.f_bavail} * space.f_frsize < wanted) {
+    return {Code::noSpace, formatSize(limitBytes) + " in " + std::to_string(division.shards) + " shards do not fit: " + root.path + " needs " +
+                               formatSize(wanted) + ", " + formatSize(uint64_t{space.f_bavail} * space.f_frsize) + " free"};
+  }
   for (Shard& shard : root.shards) {
     const int flags = ::fcntl(shard.fd.get(), F_GETFL);
     if (!root.direct && ::fcntl(shard.fd.get(), F_SETFL, flags & ~O_DIRECT) != 0) return systemError("fcntl " + shard.path, errno);

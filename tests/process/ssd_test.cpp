@@ -255,6 +255,25 @@ TEST_CASE("ssd: an ssdd that is stopped does not hold up memory: overwrites go o
   CHECK(holder->source() == Source::ssd);
 }
 
+TEST_CASE("ssd: gets from an ssdd that stands still are misses after some seconds, whatever their deadline") {
+  const Folder folder;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});
+  cluster.start("ssdd-n0");
+  auto client = cluster.client();
+  REQUIRE(client.put("k", valueOf(1, 100'000)));
+  persisted(cluster, "n0");
+  evictAll(cluster);
+  cluster.signal("ssdd-n0", SIGSTOP);
+  CHECK_FALSE(client.get("k", 60'000));
+  CHECK(cluster.metric("n0", "fluxon_owner_ssd_loads_adrift") == 1);
+  CHECK_FALSE(client.get("k", 60'000));
+  REQUIRE(client.put("k", valueOf(2, 100'000)));
+  cluster.signal("ssdd-n0", SIGCONT);
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_ssd_loads_adrift") == 0; }));
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_ssd_attached") == 1; }));
+  CHECK(bool(client.get("k")->text() == valueOf(2, 100'000)));
+}
+
 TEST_CASE("ssd: two ssdds for one node, one without its shards' space, one without configuration: one line each") {
   const Folder folder;
   Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "16MiB")});

@@ -280,6 +280,9 @@ TEST_CASE("cluster: a node of this host whose ssdd is not there is a warning, wh
   CHECK(advises(checkCluster(facts), "fluxon-ssdd of n0"));
   facts.members[0].ssdd = true;
   CHECK(checkCluster(facts).verdict == Verdict::ok);
+  facts.paused = {"n0"};
+  CHECK(checkCluster(facts).verdict == Verdict::warn);
+  CHECK(says(checkCluster(facts), "nothing is written to the SSD of n0"));
 }
 
 TEST_CASE("cluster: a master elsewhere is asked though nothing runs here; what to do depends on why it did not answer") {

@@ -523,6 +523,34 @@ TEST_CASE("ssd: a disk that ends no write for four seconds holds memory up no lo
   CHECK(n.core.persists() == 0);
 }
 
+TEST_CASE("ssd: a get waits four seconds for a word of an ssdd that loads; then it asks for another source, and the extent stays") {
+  SsdNode n;
+  const Caller caller = n.asks("k", 5, 8192);
+  const uint64_t load = n.host.fetches.back().id;
+  n.stage(7, "s", 6, 65536);
+  n.pass(seconds(3));
+  n.core.loading(load, 100, n.now);  // slow is not dead
+  n.pass(seconds(3));
+  CHECK_FALSE(n.host.startedOver);
+  CHECK_FALSE(n.host.failed.count(SsdNode::exportOf(7)));
+  n.pass(seconds(2));
+  CHECK(n.host.startedOver);
+  CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
+  CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
+  n.pass(milliseconds(5));
+  const rpc::Request again = n.take(rpc::RequestKind::getStart);
+  CHECK(again.key == "k");
+  CHECK(again.after == "n");
+  rpc::Reply miss;
+  miss.id = again.id;
+  miss.code = Code::miss;
+  n.reply(std::move(miss));
+  CHECK(n.answer(caller).code == Code::miss);
+  n.core.fetched(load, {Code::unavailable, ""}, n.now);
+  CHECK(n.take(rpc::RequestKind::getDone).code == Code::unavailable);
+  n.pass(seconds(10));  // nothing more is due
+}
+
 TEST_CASE("ssd: values that are dropped as a whole take the SSD with them") {
   SsdNode n;
   n.core.drop(n.now);

@@ -90,7 +90,7 @@ void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
 }
 
 // Puts the extent into the directory before anything writes there. Nothing: refused, and the master told.
-std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time) {
+std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time now) {
   const uint64_t size = extentBytes(fetch.bytes);
   if (fetch.key.empty() || fetch.key.size() > kMaxKeyBytes || size > segmentBytes_ || fetch.offset > segmentBytes_ - size) {
     refuseFlight(flight.asked, flight.ordered, Code::protocol, fetch.offset, false);
@@ -106,7 +106,7 @@ std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time)
   }
   ++(fetch.ssd ? counters_.ssdLoads : counters_.fetches);
   flight.slot = *slot;
-  flight.load = fetch.ssd;
+  if (fetch.ssd) loadBegins(flight, now);
   fetch.id = nextTask_++;
   flights_.emplace(fetch.id, std::move(flight));
   host_.fetch(std::move(fetch));
@@ -137,6 +137,7 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   FLUXON_CHECK(found != flights_.end(), "a fetch that is not under way has ended");
   const Flight flight = std::move(found->second);
   flights_.erase(found);
+  loadEnds(flight, now);
   if (flight.staged) return stageLoaded(flight, error.code, now);
   if (flight.orphan) {
     FLUXON_MARK("owner: a flight ends after its term");

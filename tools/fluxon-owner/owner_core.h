@@ -276,6 +276,7 @@ class OwnerCore {
     bool exported = false;  // the value of a put that waits for it
     shm::AnswerSource source = shm::AnswerSource::peer;
     bool load = false;      // from our SSD
+    Incarnation ssd;        // of that
     ExportId staged;        // brought from there for another host
     bool orphan = false;  // of a term that is over
   };
@@ -338,6 +339,9 @@ class OwnerCore {
   void ssdCommitted(const Pending&, const rpc::Reply&);
   void giveUpSsd(const char* why, Time now);
   void ssdLost(Time now);
+  void loadBegins(Flight&, Time now);
+  void loadEnds(const Flight&, Time now);
+  void leaveLoads(Time now);
   void tickSsd(Time now);
   Time ssdDue() const;
   Time ssdWake() const;
@@ -457,6 +461,8 @@ class OwnerCore {
   std::map<uint64_t, Invalidation> invalidating_;  // at ssdd
   std::map<uint64_t, Caller> scrubs_;
   uint64_t listing_ = 0;
+  size_t loads_ = 0;  // flights from the SSD that is there now
+  Time loaded_{0};    // the last end or progress of one, or the first of a row began
   Time ssdSaid_{0};  // the last word of the list, or when it was asked for
   std::vector<rpc::Version> ssdInventory_;
   size_t ssdReported_ = 0;    // of those

@@ -36,7 +36,7 @@ namespace {
 constexpr uint64_t kWritingBytesAtOnce = uint64_t{256} << 20;
 constexpr Duration kQueuedPatience = seconds(1);        // a value whose memory is wanted waits so long for its write to begin
 constexpr Duration kSsdPatience = seconds(1);           // for an invalidation, for a word of a list: ssdd never waits for a disk there
-constexpr Duration kDiskPatience = seconds(4);          // for the end of some write
+constexpr Duration kDiskPatience = seconds(4);          // for the end of some write, and for the end or some progress of some load
 constexpr Duration kEvictedPatience = milliseconds(10);  // what has gone from the SSD is told together
 constexpr size_t kEvictedAtOnce = 256;
 constexpr size_t kMostEvicted = 4096;  // told to the master and not answered; and as many that wait for that
@@ -72,7 +72,8 @@ void OwnerCore::giveUpSsd(const char* why, Time now) {
   ssdLost(now);
 }
 
-// What was on the SSD is over; loads under way are until the host says that they have ended.
+// What was on the SSD is over. Loads under way are when the host says that they have ended, since they may write until then; those who
+// wait for them need not wait for that.
 void OwnerCore::ssdLost(Time now) {
   FLUXON_MARK("owner: it loses its SSD");
   ++counters_.ssdLost;
@@ -87,11 +88,45 @@ void OwnerCore::ssdLost(Time now) {
   ssdInventory_.clear();
   ssdReported_ = 0;
   tellSsd();
+  leaveLoads(now);
   for (const auto& [id, invalidation] : std::exchange(invalidating_, {})) {
     if (invalidation.order) invalidated(invalidation);
   }
   for (const auto& [id, caller] : std::exchange(scrubs_, {})) answerCode(caller, Code::unavailable, "ssdd has ended");
   if (reportEnds_) endReport(now);
+}
+
+void OwnerCore::loadBegins(Flight& flight, Time now) {
+  flight.load = true;
+  flight.ssd = ssdLife_;
+  if (ssdLife_ && loads_++ == 0) loaded_ = now;
+}
+
+void OwnerCore::loadEnds(const Flight& flight, Time now) {
+  if (!flight.ssd || flight.ssd != ssdLife_) return;
+  --loads_;
+  loaded_ = now;
+}
+
+// Gets ask for another source, after the master has been told; so do those who fetch what is staged. The extents stay what they are.
+void OwnerCore::leaveLoads(Time now) {
+  loads_ = 0;
+  for (const auto& [id, flight] : flights_) {
+    if (!flight.load || flight.orphan) continue;
+    if (flight.staged) {
+      const Export& exported = exports_.at(flight.staged);
+      if (exported.readable && !exported.ending) host_.exportFailed(flight.staged);
+      continue;
+    }
+    const std::string key(directory_.key(flight.slot));
+    if (controls_.at(key).flight == id) controls_.at(key).flight = 0;
+    for (Waiting& waiting : takeWaiting(key, id)) {
+      FLUXON_MARK("owner: a get does not wait for the end of an ssdd's load");
+      waiting.command.avoid = settings_.node;
+      waiting.command.alone = true;
+      putOff(waiting.caller, std::move(waiting.command), "ssdd has ended", now);
+    }
+  }
 }
 
 // ssdd has not dropped yet what the master has refused of its list.
@@ -109,11 +144,12 @@ void OwnerCore::tellSsd() {
 }
 
 // When ssdd is to have answered what it was asked. Without an end to that no change of a key and no term would go on, and memory that is
-// being persisted would not come free.
+// being persisted would not come free; gets would wait for what never comes.
 Time OwnerCore::ssdDue() const {
   Time due = Time::never();
   if (!invalidating_.empty()) due = invalidating_.begin()->second.when + kSsdPatience;
   if (writing_ > 0) due = std::min(due, wrote_ + kDiskPatience);
+  if (loads_ > 0) due = std::min(due, loaded_ + kDiskPatience);
   if (listing_ != 0) due = std::min(due, ssdSaid_ + kSsdPatience);
   return due;
 }
@@ -356,7 +392,7 @@ void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
   flight.slot = *slot;
   flight.putId = item.putId;
   flight.ordered = message.command;
-  flight.load = true;
+  loadBegins(flight, now);
   flight.staged = message.exportId;
   flights_.emplace(id, std::move(flight));
   Export& exported = exports_[message.exportId];
@@ -378,7 +414,9 @@ void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
 
 void OwnerCore::loading(uint64_t flight, uint64_t bytes, Time now) {
   const auto found = flights_.find(flight);
-  if (found == flights_.end() || !found->second.staged) return;
+  if (found == flights_.end()) return;
+  loaded_ = now;
+  if (!found->second.staged) return;
   Export& exported = exports_.at(found->second.staged);
   if (bytes < exported.loaded || bytes > directory_.payloadBytes(exported.slot)) {
     giveUpSsd("it counts bytes that cannot be", now);

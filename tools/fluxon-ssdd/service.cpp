@@ -199,7 +199,7 @@ void Service::hearRest() {
   while (state_ == State::attached && channel_->receive(message) == ssd::Channel::Received::message) {
     if (const Error error = core_->message(message, bootTime()); !error.ok()) break;
   }
-  lose("the owner has gone");
+  lose("the owner has gone, or has cut it off");
 }
 
 void Service::send(ssd::Message message) { channel_->send(message); }

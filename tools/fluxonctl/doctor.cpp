@@ -6,6 +6,7 @@
 #include "doctor_checks.h"
 #include "doctor_probes.h"
 #include "master_client.h"
+#include "shm_files.h"
 
 namespace fluxon::ctl {
 namespace {
@@ -40,7 +41,10 @@ ClusterFacts askCluster(const Config& config, const shm::Paths& paths, uint32_t 
   if (common.master.enabled) facts.elsewhere = toString(common.master);
   facts.masterRuns = shm::LockFile::held(paths.masterDir() + "/lock");
   for (const std::string& node : paths.nodes()) {
-    if (shm::LockFile::held(paths.file(node, "lock"))) facts.runningHere.push_back(node);
+    if (!shm::LockFile::held(paths.file(node, "lock"))) continue;
+    facts.runningHere.push_back(node);
+    const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
+    if (ssdd && ssdd.value() && ssdd.value()->attached.value_or(false) && ssdd.value()->report.paused) facts.paused.push_back(node);
   }
   if (facts.elsewhere.empty() && !facts.masterRuns && facts.runningHere.empty()) return facts;
   const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(common, paths, timeoutMs);

@@ -276,6 +276,10 @@ Finding checkCluster(const ClusterFacts& facts) {
     return {Verdict::warn, "cluster", found + "; without their SSD: " + joined(memoryOnly),
             "see whether fluxon-ssdd of " + joined(memoryOnly) + " runs, and its log"};
   }
+  if (!facts.paused.empty()) {
+    return {Verdict::warn, "cluster", found + "; nothing is written to the SSD of " + joined(facts.paused),
+            "see the log of fluxon-ssdd there: the disk is full, or has failed"};
+  }
   return {Verdict::ok, "cluster", found, ""};
 }
 

@@ -130,6 +130,7 @@ struct ClusterFacts {
   std::vector<std::string> runningHere;  // nodes of this host whose lock is held
   Error error;                           // of asking the master
   bool ssd = false;                      // nodes of this host have an SSD tier
+  std::vector<std::string> paused;       // nodes of this host whose ssdd can write nothing
   struct Member {
     std::string node, state;
     bool ssdd = false;                   // an ssdd is attached to its owner

@@ -145,9 +145,12 @@ int drain(MasterClient& master, const Options& options) {
   if (const Error error = master.drain(node, what); !error.ok()) return fail(error);
   const bool waits = options.wait && !options.cancel;
   bool lost = false;
+  std::optional<Incarnation> life;  // that is drained: the node may run again at once
   int status = !waits ? 0 : watch(master, options, "drain of " + node, [&](const auto& members, std::string& left) {
     for (const MemberInfo& member : members) {
       if (member.node != node || member.state == "left") continue;
+      if (member.incarnation != life.value_or(member.incarnation)) continue;
+      life = member.incarnation;
       if ((lost = !lives(member))) return true;
       left = std::to_string(member.replicas) + " values are there";
       return false;
@@ -276,10 +279,13 @@ int metrics(MasterClient& master, const shm::Paths& paths, const Options& option
   for (const MemberInfo& member : members.value()) {
     if (lives(member)) {
       processes.push_back({member.node, member.http});
-      if (const std::optional<SsddReport> ssdd = ssdOf(paths, member)) processes.push_back({member.node + "/ssdd", ssdd->http, true});
     } else if (member.node == options.process) {
       return fail({Code::unavailable, "node " + member.node + " has " + (member.state == "left" ? "left" : "been fenced")});
     }
+  }
+  for (const std::string& node : paths.nodes()) {
+    const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
+    if (ssdd && ssdd.value() && ssdd.value()->alive.value_or(true)) processes.push_back({node + "/ssdd", ssdd.value()->report.http, true});
   }
   std::string known;
   bool found = false;

@@ -177,7 +177,7 @@ Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::str
     copy.alive = copy.alive.value_or(false) || ssd::anyShardHeld(device.path);
   }
   if (const Result<DirectoryFile> directory = DirectoryFile::open(paths, node))
-    copy.attached = directory.value().ssdLife() == copy.report.life;
+    copy.attached = shm::LockFile::held(paths.file(node, "lock")) && directory.value().ssdLife() == copy.report.life;
   return std::optional<SsddCopy>(std::move(copy));
 }
 

@@ -94,7 +94,7 @@ Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std:
 struct SsddCopy {
   SsddReport report;
   std::optional<bool> alive;     // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
-  std::optional<bool> attached;  // the directory of the node names the life of what it has; nullopt: there is no sound directory
+  std::optional<bool> attached;  // the owner runs, and its directory names the life of what ssdd has; nullopt: no sound directory
 };
 // nullopt: no ssdd has attached to the owner, or one is just attaching.
 Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::string& node);
