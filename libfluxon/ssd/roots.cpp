@@ -134,8 +134,8 @@ Error openShards(Root& root, uint64_t limitBytes) {
   struct statvfs space = {};
   const uint64_t wanted = division.shards * division.shardBytes;
   if (::statvfs(root.path.c_str(), &space) == 0 && uint64_t{space.f_bavail} * space.f_frsize < wanted) {
-    return {Code::noSpace, formatSize(limitBytes) + " in " + std::to_string(division.shards) + " shards do not fit: " + root.path + " needs " +
-                               formatSize(wanted) + ", " + formatSize(uint64_t{space.f_bavail} * space.f_frsize) + " free"};
+    return {Code::noSpace, formatSize(limitBytes) + " in " + std::to_string(division.shards) + " shards do not fit: " + root.path +
+                               " needs " + formatSize(wanted) + ", " + formatSize(uint64_t{space.f_bavail} * space.f_frsize) + " free"};
   }
   for (Shard& shard : root.shards) {
     const int flags = ::fcntl(shard.fd.get(), F_GETFL);
