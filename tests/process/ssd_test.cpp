@@ -307,6 +307,13 @@ TEST_CASE("ssd: an operator sees the pages of an ssdd while it runs, and that it
   CHECK(says("status", "SSD REPLICAS"));
   CHECK(execute(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " metrics n0/ssdd").err ==
         "fluxonctl: invalid argument: process 'n0/ssdd' (running: master, n0)\n");
+
+  cluster.start("ssdd-n0");
+  CHECK(eventually([&] { return says("ssd", "ssdd    runs, pid ") && !says("ssd", "not any more"); }));
+  cluster.kill("n0");  // as it stood, the directory names the life of the ssdd still
+  CHECK(says("ssd", "ssdd    runs, pid "));
+  CHECK(says("ssd", " ago, not any more\n"));
+  CHECK(says("metrics n0/ssdd", "\nfluxon_ssdd_entries 0\n"));
 }
 
 TEST_CASE("ssd: a scrub finds the one record that is damaged: it is told, and never given to anybody; its neighbours are served") {

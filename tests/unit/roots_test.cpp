@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -213,6 +214,15 @@ TEST_CASE("roots: too little space is said, and what was reserved is given back"
   CHECK(contains(error.detail, "32768 TiB in 8 shards do not fit: "));
   CHECK(contains(error.detail, " free"));
   CHECK(statOf(rootPath(folder / "a", "c", "n") + "/shard-000").st_blocks == 0);
+}
+
+TEST_CASE("roots: what fits shard by shard and not as a whole is refused before any of it is reserved") {
+  const Folder folder;
+  struct statvfs space = {};
+  REQUIRE(::statvfs(std::string(folder / "").c_str(), &space) == 0);
+  const Error error = refused({{folder / "a", uint64_t{space.f_bavail} * space.f_frsize / 2 * 3}});
+  CHECK(error.code == Code::noSpace);
+  CHECK(contains(error.detail, rootPath(folder / "a", "c", "n") + " needs "));  // and no shard of it
 }
 
 TEST_CASE("roots: one that does not fit leaves no space taken by the others") {
