@@ -203,4 +203,9 @@ int run(const std::string& congestion) {
 }  // namespace
 }  // namespace fluxon::bench
 
-int main(int argc, char** argv) { return fluxon::bench::run(fluxon::bench::argument(argc, argv, "--congestion", "cubic")); }
+int main(int argc, char** argv) {
+  using fluxon::bench::argument;
+  return fluxon::bench::oneSentence("link_tcp", [&] {
+    return fluxon::bench::run(argument(argc, argv, "--congestion", "cubic"));
+  });
+}

@@ -251,5 +251,7 @@ int run(const std::string& cluster, const std::string& redisSocket) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--redis", ""));
+  return fluxon::bench::oneSentence("local_get", [&] {
+    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--redis", ""));
+  });
 }

@@ -333,6 +333,8 @@ int run(const std::string& cluster, const std::string& pid, int rounds) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--pid", "self"),
-                            std::atoi(argument(argc, argv, "--rounds", std::to_string(fluxon::bench::kRounds)).c_str()));
+  return fluxon::bench::oneSentence("master_ops", [&] {
+    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--pid", "self"),
+                              std::atoi(argument(argc, argv, "--rounds", std::to_string(fluxon::bench::kRounds)).c_str()));
+  });
 }

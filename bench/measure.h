@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,18 @@ inline std::string argument(int argc, char** argv, std::string_view name, const 
     if (name == argv[i]) return argv[i + 1];
   }
   return fallback;
+}
+
+// Runs a benchmark. What ends it early, a call of the library that fails above all, is one sentence, and exit status 70.
+template <class Run>
+int oneSentence(const char* bench, Run run) {
+  try {
+    return run();
+  } catch (const std::exception& fault) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s: no verdict: %s\n", bench, fault.what());
+    return 70;
+  }
 }
 
 }  // namespace fluxon::bench

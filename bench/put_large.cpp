@@ -139,5 +139,7 @@ int run(const std::string& cluster, const std::string& node) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--node", ""));
+  return fluxon::bench::oneSentence("put_large", [&] {
+    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--node", ""));
+  });
 }

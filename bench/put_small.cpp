@@ -81,4 +81,9 @@ int run(const std::string& cluster) {
 }  // namespace
 }  // namespace fluxon::bench
 
-int main(int argc, char** argv) { return fluxon::bench::run(fluxon::bench::argument(argc, argv, "--cluster", "default")); }
+int main(int argc, char** argv) {
+  using fluxon::bench::argument;
+  return fluxon::bench::oneSentence("put_small", [&] {
+    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"));
+  });
+}

@@ -110,4 +110,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace fluxon::bench
 
-int main(int argc, char** argv) { return fluxon::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return fluxon::bench::oneSentence("remote_tcp", [&] {
+    return fluxon::bench::run(argc, argv);
+  });
+}

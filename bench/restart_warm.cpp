@@ -163,6 +163,8 @@ int run(const std::string& cluster, const std::string& node, uint64_t count) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--node", ""),
-                            std::strtoull(argument(argc, argv, "--mib", "1024").c_str(), nullptr, 10));
+  return fluxon::bench::oneSentence("restart_warm", [&] {
+    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--node", ""),
+                              std::strtoull(argument(argc, argv, "--mib", "1024").c_str(), nullptr, 10));
+  });
 }

@@ -90,4 +90,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace fluxon::bench
 
-int main(int argc, char** argv) { return fluxon::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return fluxon::bench::oneSentence("ssd_io", [&] {
+    return fluxon::bench::run(argc, argv);
+  });
+}

@@ -1,7 +1,7 @@
 // ssd_tier --cluster NAME --root DIRECTORY --do fill|load|put|walk --bytes SIZE ...: the clients of the benchmarks of the SSD tier.
 // scripts/bench starts the daemons, evicts, reads their metrics and runs fio between one call and the next.
 //
-//   fill --values COUNT                         puts values 0 to COUNT - 1 once
+//   fill --first FIRST --values COUNT           puts COUNT values from FIRST on once
 //   load --values COUNT --threads N --seed S    gets each of them once, in shuffled order, N at a time
 //   put --threads N --seconds S                 puts new values, unfilled, as fast as they are taken, and says when it begins;
 //                                               SIGTERM ends it
@@ -43,7 +43,7 @@ std::atomic<bool> ended = false;
 
 struct Work {
   Client& client;
-  uint64_t bytes, values;
+  uint64_t bytes, first, values;
   unsigned threads;
   int64_t warmNs, measuredNs;
   uint64_t seed;
@@ -116,7 +116,7 @@ void report(const Work& work, const std::vector<Got>& all, int64_t from, int64_t
 void fill(const Work& work) {
   std::string value(work.bytes, 'v');
   for (size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 2654435761 >> 16);
-  for (uint64_t i = 0; i < work.values; ++i) {
+  for (uint64_t i = work.first; i < work.first + work.values; ++i) {
     std::memcpy(value.data(), &i, sizeof i);
     std::memcpy(value.data() + work.bytes - sizeof i, &i, sizeof i);
     work.client.put(work.key(i), value);
@@ -188,6 +188,7 @@ int run(int argc, char** argv) {
   awaitPopulated(root, cluster, client.node());
   const Work work{client,
                   count("--bytes", "1048576"),
+                  count("--first", "0"),
                   count("--values", "0"),
                   static_cast<unsigned>(count("--threads", "1")),
                   static_cast<int64_t>(number("--warm", "0") * 1e9),
@@ -205,4 +206,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace fluxon::bench
 
-int main(int argc, char** argv) { return fluxon::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return fluxon::bench::oneSentence("ssd_tier", [&] {
+    return fluxon::bench::run(argc, argv);
+  });
+}
