@@ -340,7 +340,7 @@ TEST_CASE("access: more openings than there is room for end the oldest, and an h
 
 TEST_CASE("access: a master without descriptors waits for them and lives") {
 #ifdef FLUXON_SANITIZED
-  MESSAGE("SKIPPED: the sanitizers look at memory through a pipe, and take want of descriptors for bad memory");
+  MESSAGE("SKIPPED: (machine) the sanitizers look at memory through a pipe, and take want of descriptors for bad memory");
   return;
 #endif
   const Keys keys;
@@ -538,7 +538,7 @@ TEST_CASE("access: from another host, with a folder of its own, values are put a
   const std::string address = execute("hostname -I").out;
   const std::string self = address.substr(0, address.find_first_of(" \n"));
   if (self.empty() || contains(self, ":")) {
-    MESSAGE("SKIPPED: this host has no address but loopback");
+    MESSAGE("SKIPPED: (machine) this host has no address but loopback");
     return;
   }
   const std::string secret = line("secret_file", keys.secret());

@@ -6,7 +6,7 @@ set -eu
 build=$1 cc=$2 cxx=$3
 case $(grep '^FLUXON_SANITIZE:' "$build/CMakeCache.txt") in
   *=) ;;
-  *) echo "SKIPPED: a sanitized library needs a sanitized program"; exit 77 ;;
+  *) echo "SKIPPED: (machine) a sanitized library needs a sanitized program"; exit 77 ;;
 esac
 work=$(mktemp -d /tmp/fluxon-install-XXXXXX)
 prefix=$work/prefix

@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 5;
   const unsigned readers = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 3;
   if (std::thread::hardware_concurrency() < 2) {
-    std::printf("SKIPPED: one processor cannot run owner and reader at once\n");
+    std::printf("SKIPPED: (machine) one processor cannot run owner and reader at once\n");
     return 77;
   }
   return run(seconds, readers);

@@ -132,7 +132,7 @@ TEST_CASE("roots: of two paths on one device the first stays and the other is re
   const Roots roots =
       opened({{folder / "a", kMiB}, {folder / "b", kMiB}, {memory / "c", kMiB}, {folder / "a", kMiB}, {memory / "d", kMiB}});
   if (statOf(folder.path).st_dev == statOf(memory.path).st_dev) {
-    MESSAGE("SKIPPED: TMPDIR and /dev/shm are one device");
+    MESSAGE("SKIPPED: (machine) TMPDIR and /dev/shm are one device");
     return;
   }
   REQUIRE(roots.roots.size() == 2);
@@ -228,7 +228,7 @@ TEST_CASE("roots: what fits shard by shard and not as a whole is refused before 
 TEST_CASE("roots: one that does not fit leaves no space taken by the others") {
   const Folder folder, memory("/dev/shm");
   if (statOf(folder.path).st_dev == statOf(memory.path).st_dev) {
-    MESSAGE("SKIPPED: TMPDIR and /dev/shm are one device");
+    MESSAGE("SKIPPED: (machine) TMPDIR and /dev/shm are one device");
     return;
   }
   CHECK(refused({{folder / "a", kMiB}, {memory / "b", kLargestSize / 2}}).code == Code::noSpace);
