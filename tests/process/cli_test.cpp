@@ -399,10 +399,38 @@ TEST_CASE("operator verbs in text and JSON while the daemons live") {
                    "== o['segment_bytes']") == "True\nTrue\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['alive']") ==
         "('pinned \"key\"', 100000, " + std::to_string(::getpid()) + ", 'committed', True)\n");
-  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted']") == "(1, 0)\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted'], o['grants']") == "(1, 0, 0)\n");
   const Ended unknown = ctl(cluster, "metrics n7");
   CHECK(unknown.status == 64);
   CHECK(has(unknown.err, "'n7' (running: master, n0, n1)"));
+}
+
+TEST_CASE("a client that is stopped with a grant is named by pins and rings, and the age of its grant by a gauge") {
+  Cluster cluster;
+  int granted[2];
+  REQUIRE(::pipe(granted) == 0);
+  const pid_t child = inChild([&] {
+    auto mine = cluster.client();
+    auto grant = mine.putStart("half done", 100'000);
+    [[maybe_unused]] const ssize_t told = ::write(granted[1], "x", 1);
+    ::pause();
+    return grant ? 0 : 1;
+  });
+  char byte;
+  REQUIRE(::read(granted[0], &byte, 1) == 1);
+  ::close(granted[0]);
+  ::close(granted[1]);
+  ::kill(child, SIGSTOP);
+  CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['words']") ==
+        "('half done', 100000, " + std::to_string(child) + ", 'granted', 0)\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['pid'], o['grants']") == "(" + std::to_string(child) + ", 1)\n");
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_oldest_grant_seconds") > 0.5; }));
+  CHECK(cluster.metric("n0", "fluxon_owner_oldest_put_seconds") > 0.5);
+  CHECK(cluster.metric("n0", "fluxon_owner_oldest_flight_seconds") == 0);
+  ::kill(child, SIGKILL);
+  CHECK(waitFor(child) == -SIGKILL);
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_oldest_grant_seconds") == 0; }));
+  CHECK(ctl(cluster, "--json pins").out.empty());
 }
 
 TEST_CASE("with every daemon killed, pins, rings and stat --local still tell who holds what; the rest says what is missing") {

@@ -70,7 +70,7 @@ void SimOwner::start() {
     std::set<uint64_t> living;
     for (const auto& [id, client] : attached_) living.insert(id);
     if (leftBehind_) living.insert(owner::kSsdWriter.value);
-    core_->adopt(living);
+    core_->adopt(living, scheduler_.now());
   }
   if (leftBehind_) {
     awaitLocks();

@@ -450,7 +450,7 @@ TEST_CASE("adoption: values that the last life was dropping when it ended go") {
   const std::unique_ptr<shm::DirectoryWriter> directory = adoptedOf(n);
   HostStub host;
   OwnerCore next({"n"}, *directory, n.segmentPages.data(), kSegmentBytes, host);
-  next.adopt({});
+  next.adopt({}, n.now);
   for (const uint32_t slot : {gone, value, victim}) CHECK((directory->state(slot) == SlotState::retired));
   next.keep(n.now);
   CHECK_FALSE(bool(next.content()));
@@ -473,7 +473,7 @@ TEST_CASE("adoption: values and what clients hold or write go on, what the last 
   shm::DirectoryWriter& directory = *adopted;
   HostStub host;
   OwnerCore next({"n"}, directory, n.segmentPages.data(), kSegmentBytes, host);
-  next.adopt({1});
+  next.adopt({1}, n.now);
   const auto stateOf = [&](uint64_t ref) { return directory.state(shm::slotOfRef(ref)); };
   CHECK((directory.state(value) == SlotState::committed));
   CHECK((directory.state(held) == SlotState::retired));

@@ -12,7 +12,7 @@ constexpr uint64_t kOnSsd = uint64_t{1} << 63;  // in an inventory: no offset, b
 
 }  // namespace
 
-void OwnerCore::adopt(const std::set<uint64_t>& living) {
+void OwnerCore::adopt(const std::set<uint64_t>& living, Time now) {
   const bool worthless = !directory_.content();  // the last life ended while it dropped its values
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     switch (directory_.state(slot)) {
@@ -43,6 +43,7 @@ void OwnerCore::adopt(const std::set<uint64_t>& living) {
           Put put;
           put.client = ClientId(directory_.writer(slot));
           put.orphan = true;
+          put.since = now;
           puts_.emplace(slot, std::move(put));
           open(std::string(directory_.key(slot)));
         } else {
@@ -87,6 +88,7 @@ void OwnerCore::part(bool keep, Time now) {
   }
   failPending(now);
   pending_.clear();
+  putsAsked_ = 0;
   evictedTold_ = 0;
   beats_.clear();
   begun_.clear();

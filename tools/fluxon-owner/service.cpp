@@ -76,7 +76,7 @@ Error Service::start() {
   if (files_.adopted()) {
     std::set<uint64_t> living = clients_.adopt();
     if (ssdLeftBehind_) living.insert(kSsdWriter.value);
-    core_.adopt(living);
+    core_.adopt(living, bootTime());
   }
   ssd_.start(ssdLeftBehind_);
   if (Error error = clients_.listen(); !error.ok()) return error;
@@ -246,6 +246,15 @@ std::string Service::metrics() const {
   counter("fluxon_owner_scans_total", "Scans of hazard words.", c.scans);
   counter("fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.",
           c.directoryFull);
+  const OwnerCore::Ages oldest = core_.oldest(bootTime());
+  const auto age = [&](const char* name, const char* help, Duration value) {
+    page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
+  };
+  age("fluxon_owner_oldest_put_seconds", "Age of the oldest put that is being filled or decided, 0 without one.", oldest.put);
+  age("fluxon_owner_oldest_grant_seconds", "Age of the oldest grant whose writer has neither committed nor given it up, 0 without one.",
+      oldest.grant);
+  age("fluxon_owner_oldest_flight_seconds", "Age of the oldest copy or load under way, 0 without one.", oldest.flight);
+  age("fluxon_owner_oldest_export_seconds", "Age of the oldest value that another owner is to come for, 0 without one.", oldest.exported);
   counter("fluxon_owner_requests_refused_total", "Reports that the master did not accept.", c.refused);
   const ClientTotals totals = clients_.totals();
 #define FLUXON_SHOW(name, text)                                                                           \
