@@ -11,6 +11,7 @@
 #include "rpc/access.h"
 #include "rpc/daemon.h"
 #include "service.h"
+#include "shm/fault_guard.h"
 
 namespace fluxon::owner {
 namespace {
@@ -23,6 +24,7 @@ int fail(const Error& error) {
 int run(const Options& options) {
   const Config& config = options.config;
   rpc::Daemon daemon;
+  shm::FaultGuard::install("fluxon-owner");
   log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
 
   kj::Own<rpc::Access> access = kj::heap<rpc::Access>();

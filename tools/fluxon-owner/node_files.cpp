@@ -34,6 +34,9 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
     shm::unlinkNodeFiles(paths, node);
     if (Error failed = files->makeFiles(incarnation); !failed.ok()) return failed;
   }
+  files->segmentGuard_ = shm::FaultGuard::vital(files->segmentMap_, files->file("segment"));
+  files->directoryGuard_ = shm::FaultGuard::vital(files->directoryMap_, files->file("directory"));
+  files->keysGuard_ = shm::FaultGuard::vital(files->keysMap_, files->file("keys"));
   files->header().pid = static_cast<uint64_t>(::getpid());
   files->header().life.store(incarnation.value, std::memory_order_seq_cst);
   return files;

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "shm/directory_view.h"
 #include "shm/directory_writer.h"
+#include "shm/fault_guard.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
 #include "shm/segment_format.h"
@@ -69,3 +70,4 @@ class NodeFiles {
 };
 
 }  // namespace fluxon::owner
+  shm::FaultGuard segmentGuard_, directoryGuard_, keysGuard_;  // without these files there is nothing to serve

@@ -135,7 +135,7 @@ kj::Promise<void> Service::populate(uint64_t at) {
 
 void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
   struct Job {
-    std::vector<std::shared_ptr<shm::MappedFile>> files;
+    std::vector<std::shared_ptr<ClientMap>> files;
     std::vector<uint64_t> refs;
     std::vector<bool> held;
   };
@@ -143,7 +143,7 @@ void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
   const auto look = [this, job] {
     std::vector<const shm::ClientFile*> clients;
     clients.push_back(&peers_.hazards());
-    for (const auto& file : job->files) clients.push_back(reinterpret_cast<const shm::ClientFile*>(file->data()));
+    for (const auto& file : job->files) clients.push_back(&file->shared());
     job->held = shm::scanHazards(clients, job->refs);
   };
   // A few clients are looked at in some 10 us, less than a hop to a worker and back costs.
