@@ -298,6 +298,15 @@ void Clients::lookAt(ClientId id) {
   events_.slice();
 }
 
+Error Clients::namesWhole() const {
+  for (const auto& [id, client] : clients_) {
+    struct stat info;
+    if (::fstat(client.file.get(), &info) == 0 && info.st_nlink > 0) continue;
+    return {Code::system, files_.file("client-" + std::to_string(id.value)) + " has been removed"};
+  }
+  return {};
+}
+
 kj::Promise<void> Clients::sweep() {
   return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this] {
     std::vector<ClientId> ids;

@@ -60,9 +60,10 @@ int run(const Options& options) {
   kj::Promise<void> announced = service.ready().then(announce).eagerlyEvaluate(nullptr);
   daemon.stopped().exclusiveJoin(service.left()).wait(daemon.waitScope());
   rpc::announceStopping();
-  service.stop().wait(daemon.waitScope());
+  const NodeFiles::Loss& loss = service.loss();
+  if (loss.what != NodeFiles::Loss::What::lock) service.stop().wait(daemon.waitScope());
   daemon.settle();
-  return 0;
+  return loss.error.ok() ? 0 : fail({loss.error.code, loss.error.detail + ": this owner ends, and is to be started anew"});
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class Touches {
   Taken take(const std::vector<ClientRing*>& clients);
 
  private:
-  static constexpr uint32_t kLooks = 1 << 17;  // some 0.3 ms
+  static constexpr uint32_t kLooks = 1 << 17;  // 0.7 ms, with 250 clients that have all marked 32768
   static constexpr uint32_t kMost = 16384;
   std::vector<uint64_t> seen_;  // a bit for each slot; none is set between calls
   uint32_t slotCount_, looks_, most_;
