@@ -324,6 +324,7 @@ TEST_CASE("key leases: granted, kept alive, revoked with their keys; an unknown 
   const std::string lease = granted.out.substr(0, granted.out.size() - 1);
   CHECK(ctl(cluster, "put key --lease " + lease, "printf 1 | ").status == 0);
   CHECK(ctl(cluster, "lease keepalive " + lease).status == 0);
+  CHECK(ctl(cluster, "--json lease keepalive " + lease).out == "{\"lease\":\"" + lease + "\"}\n");  // a number would be rounded from 2^53 on
   CHECK(ctl(cluster, "lease revoke " + lease).status == 0);
   CHECK(ctl(cluster, "get key").status == 1);
   for (const std::string& command : {"lease keepalive " + lease, "put key --lease " + lease, "lease keepalive 999"s}) {
@@ -337,7 +338,9 @@ TEST_CASE("a listing goes over its pages in byte order, between its bounds, and 
   Cluster cluster;
   std::set<std::string> keys = {
       "a",     "\x7f",         "new\nline", "quote\"s'",    "back\\slash", "../x", "%00",  "{\"json\":1}", "[list,of]",           "++",
-      "tab\t", "\xff\xfe\x80", "\xc3\xa9",  "\xed\xa0\x80", "-o",          " ",    "\x01", "with\0nul"s,   std::string(4096, 'k')};
+      "tab\t", "\xff\xfe\x80", "\xc3\xa9",  "\xed\xa0\x80", "-o",          " ",    "\x01", "with\0nul"s,   std::string(4096, 'k'),
+      // No UTF-8, though a C library may take them: above U+10FFFF, and sequences of five and six bytes.
+      "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf8\x88\x80\x80\x80", "\xfc\x84\x80\x80\x80\x80", "\u00f4\u0090\u0080\u0080"};
   {
     auto client = cluster.client();
     for (const std::string& key : keys) client.put(key, key);
