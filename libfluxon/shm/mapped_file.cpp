@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 
 #include "base/size.h"
 
@@ -49,24 +52,49 @@ Result<MappedFile> MappedFile::open(const std::string& path, Access access) {
   return map(fd->get(), access, path);
 }
 
-Error reserveSpace(int fd, const std::string& path, uint64_t bytes, const std::function<void(uint64_t)>& progress) {
-  const auto tooSmall = [&] {
-    struct statvfs fs = {};
-    ::fstatvfs(fd, &fs);
-    return Error{Code::noSpace, path + " needs " + formatSize(bytes) + ", " + formatSize(uint64_t{fs.f_bavail} * fs.f_bsize) + " free"};
-  };
-  struct statvfs fs;
-  if (::fstatvfs(fd, &fs) == 0 && uint64_t{fs.f_bavail} * fs.f_bsize < bytes) return tooSmall();
+namespace {
+
+// Where a file system has no way to reserve space without writing. Addresses, offsets and lengths are such that direct I/O takes them.
+// glibc's emulation writes single bytes, which direct I/O refuses. 0 or errno.
+int writeZeros(int fd, uint64_t from, uint64_t bytes) {
+  constexpr uint64_t kPiece = uint64_t{4} << 20, kAligned = uint64_t{64} << 10;
+  const std::unique_ptr<void, decltype(&std::free)> zeros(std::aligned_alloc(kAligned, kPiece), &std::free);
+  if (!zeros) return ENOMEM;
+  std::memset(zeros.get(), 0, kPiece);
+  for (uint64_t at = from; at < from + bytes;) {
+    const ssize_t n = ::pwrite(fd, zeros.get(), std::min(kPiece, from + bytes - at), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? errno : ENOSPC;
+    at += static_cast<uint64_t>(n);
+  }
+  return 0;
+}
+
+Error tooSmall(int fd, const std::string& path, uint64_t bytes) {
+  struct statvfs fs = {};
+  ::fstatvfs(fd, &fs);
+  return {Code::noSpace, path + " needs " + formatSize(bytes) + ", " + formatSize(uint64_t{fs.f_bavail} * fs.f_bsize) + " free"};
+}
+
+}  // namespace
+
+Result<Reserved> reserveSpace(int fd, const std::string& path, uint64_t bytes, const std::function<void(uint64_t)>& progress) {
+  bool writes = false;
   for (uint64_t at = 0; at < bytes;) {
     const uint64_t step = std::min(bytes - at, kGiB);
-    const int error = ::posix_fallocate(fd, static_cast<off_t>(at), static_cast<off_t>(step));
+    int error = writes ? writeZeros(fd, at, step)
+                       : ::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(step)) == 0 ? 0 : errno;
     if (error == EINTR) continue;
-    if (error == ENOSPC) return tooSmall();
+    if (!writes && (error == EOPNOTSUPP || error == ENOSYS)) {
+      writes = true;
+      continue;
+    }
+    if (error == ENOSPC) return tooSmall(fd, path, bytes);
     if (error != 0) return systemError("reserve " + formatSize(bytes) + " for " + path, error);
     at += step;
     if (progress) progress(at);
   }
-  return {};
+  return writes ? Reserved::byWriting : Reserved::atOnce;
 }
 
 Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode, int group,
@@ -74,7 +102,10 @@ Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode,
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return systemError("remove " + path, errno);
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return systemError("create " + path, errno);
-  if (Error error = reserveSpace(fd.get(), path, bytes, progress); !error.ok()) {
+  struct statvfs fs;
+  const bool fits = ::fstatvfs(fd.get(), &fs) != 0 || uint64_t{fs.f_bavail} * fs.f_bsize >= bytes;
+  const Result<Reserved> reserved = fits ? reserveSpace(fd.get(), path, bytes, progress) : tooSmall(fd.get(), path, bytes);
+  if (Error error = reserved ? Error{} : reserved.error(); !error.ok()) {
     ::unlink(path.c_str());
     if (error.code == Code::noSpace) error.detail += " (memory of a replaced file stays until its readers end)";
     return error;

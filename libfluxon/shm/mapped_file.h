@@ -62,7 +62,9 @@ Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode,
                               const std::function<void(uint64_t reserved)>& progress = {});
 
 // Reserves the space of the first `bytes` of an open file, in steps of a GiB, each told to `progress`. noSpace says what is free.
-Error reserveSpace(int fd, const std::string& path, uint64_t bytes, const std::function<void(uint64_t reserved)>& progress = {});
+// A file system without fallocate(2) takes zeros instead, which is slower.
+enum class Reserved { atOnce, byWriting };
+Result<Reserved> reserveSpace(int fd, const std::string& path, uint64_t bytes, const std::function<void(uint64_t reserved)>& progress = {});
 
 Result<Descriptor> openFile(const std::string& path, Access access);
 

@@ -122,7 +122,7 @@ class IoEngine {
   virtual IoCounters counters() const = 0;
 };
 
-// Null if the kernel refuses; `why` says so.
+// Null if the kernel refuses one of the calls; `why` names it.
 std::unique_ptr<IoEngine> makeUringEngine(const EngineSettings&, std::string& why);
 std::unique_ptr<IoEngine> makePsyncEngine(const EngineSettings&);
 

@@ -91,6 +91,19 @@ Error clear(const Shard& shard) {
   return ::ftruncate(shard.fd.get(), 0) == 0 ? Error{} : systemError("truncate " + shard.path, errno);
 }
 
+// What a root may take of its file system: what is free there, and what its shard files have. Some file systems (btrfs) count bytes as
+// free a while after a file has been cut, so it is asked for before. UINT64_MAX: it does not say.
+uint64_t freeBytes(const std::string& root, const std::vector<Shard>& shards) {
+  struct statvfs space = {};
+  if (::statvfs(root.c_str(), &space) != 0) return UINT64_MAX;
+  uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
+  for (const Shard& shard : shards) {
+    struct stat info = {};
+    if (::fstat(shard.fd.get(), &info) == 0) free += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return free;
+}
+
 // The shard files of a root: locked, then emptied, then as many and as long as the limit says.
 Error openShards(Root& root, uint64_t limitBytes) {
   std::error_code unread;
@@ -103,6 +116,7 @@ Error openShards(Root& root, uint64_t limitBytes) {
     if (!shard) return shard.error();
     found.push_back(std::move(shard).value());
   }
+  const uint64_t free = freeBytes(root.path, found);
   for (const Shard& shard : found) {
     if (Error error = clear(shard); !error.ok()) return error;
   }
@@ -112,9 +126,9 @@ Error openShards(Root& root, uint64_t limitBytes) {
   root.direct = block.value() != 0;
   root.blockBytes = root.direct ? block.value() : kLeastBlockBytes;
   const Division division = divide(limitBytes, root.blockBytes);
-  if (division.shardBytes == 0) {
-    return {Code::invalidArgument, "large_limit_size " + formatSize(limitBytes) + " of " + root.path + " is less than a block of " +
-                                       formatSize(root.blockBytes) + " of its file system"};
+  if (const uint64_t least = recordBytes(1, root.blockBytes); division.shardBytes < least) {
+    return {Code::invalidArgument, "large_limit_size " + formatSize(limitBytes) + " of " + root.path + " has no room for a value: " +
+                                       formatSize(least) + " are the minimum, two blocks of its file system"};
   }
   for (uint32_t number = 0; number < division.shards; ++number) {
     const std::string path = root.path + "/" + shardName(number);
@@ -131,21 +145,24 @@ Error openShards(Root& root, uint64_t limitBytes) {
   }
   for (const Shard& shard : found) ::unlink(shard.path.c_str());
   // All of it before any of it: a disk is not filled for what does not fit.
-  struct statvfs space = {};
-  const uint64_t wanted = division.shards * division.shardBytes;
-  if (::statvfs(root.path.c_str(), &space) == 0 && uint64_t{space.f_bavail} * space.f_frsize < wanted) {
+  if (const uint64_t wanted = division.shards * division.shardBytes; free < wanted) {
     return {Code::noSpace, formatSize(limitBytes) + " in " + std::to_string(division.shards) + " shards do not fit: " + root.path +
-                               " needs " + formatSize(wanted) + ", " + formatSize(uint64_t{space.f_bavail} * space.f_frsize) + " free"};
+                               " needs " + formatSize(wanted) + ", " + formatSize(free) + " free"};
   }
   for (Shard& shard : root.shards) {
     const int flags = ::fcntl(shard.fd.get(), F_GETFL);
     if (!root.direct && ::fcntl(shard.fd.get(), F_SETFL, flags & ~O_DIRECT) != 0) return systemError("fcntl " + shard.path, errno);
     shard.bytes = division.shardBytes;
-    Error error = shm::reserveSpace(shard.fd.get(), shard.path, shard.bytes);
+    const Result<shm::Reserved> reserved = shm::reserveSpace(shard.fd.get(), shard.path, shard.bytes);
+    if (reserved) {
+      root.reserved = reserved.value();
+      continue;
+    }
+    Error error = reserved.error();
     if (error.code == Code::noSpace) {
       error.detail = formatSize(limitBytes) + " in " + std::to_string(division.shards) + " shards do not fit: " + error.detail;
     }
-    if (!error.ok()) return error;
+    return error;
   }
   return {};
 }
@@ -187,7 +204,7 @@ Result<Roots> openRoots(const std::vector<RootOption>& options, const std::strin
       opened.leftOut.push_back({option.path, used[static_cast<size_t>(same - opened.roots.begin())].first});
       continue;
     }
-    opened.roots.push_back(Root{path, info.st_dev, 0, false, {}});
+    opened.roots.push_back(Root{path, info.st_dev, 0, false, {}, {}});
     used.emplace_back(option.path, option.limitBytes);
   }
   for (size_t at = 0; at < opened.roots.size(); ++at) {

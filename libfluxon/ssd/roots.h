@@ -33,7 +33,7 @@ constexpr uint32_t kMostShards = 8;
 constexpr uint64_t kLeastShardBytes = uint64_t{256} << 20;
 struct Division {
   uint32_t shards;
-  uint64_t shardBytes;  // 0: the limit is less than a block
+  uint64_t shardBytes;  // whole blocks; less than two: no value fits
 };
 Division divide(uint64_t limitBytes, uint32_t blockBytes);
 
@@ -49,6 +49,7 @@ struct Root {
   uint32_t blockBytes;  // what addresses, offsets and lengths of I/O are multiples of
   bool direct;          // false: the file system takes no O_DIRECT, I/O goes through the page cache
   std::vector<Shard> shards;
+  shm::Reserved reserved;
 
   uint64_t capacityBytes() const;
 };

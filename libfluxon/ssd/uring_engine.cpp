@@ -26,7 +26,7 @@ class UringEngine final : public IoEngine {
   ~UringEngine() override {
     if (made_) {
       std::vector<Completion> nobodys;
-      close(nobodys);
+      if (works_) close(nobodys);
       // The kernel lets a ring go some time later, and what is registered only with it: files with their locks, and pages.
       if (hasTable_) ::io_uring_unregister_files(&ring_);
       if (!free_.empty() || !pieces_.empty()) ::io_uring_unregister_buffers(&ring_);
@@ -35,16 +35,20 @@ class UringEngine final : public IoEngine {
     if (events_ >= 0) ::close(events_);
   }
 
-  // 0 or negative errno.
-  int open() {
+  // Each of the three system calls is tried, as a kernel may refuse any of them: what it refuses, or nothing.
+  std::string open() {
+    const auto refused = [](const char* call, int result) { return std::string(call) + ": " + std::strerror(-result); };
     int result = ::io_uring_queue_init(depth_, &ring_, kCheapest);
     if (result == -EINVAL) result = ::io_uring_queue_init(depth_, &ring_, 0);
-    if (result != 0) return result;
+    if (result != 0) return refused("io_uring_setup", result);
     made_ = true;
     constexpr unsigned kNeeded = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG;
-    if ((ring_.features & kNeeded) != kNeeded) return -ENOSYS;
+    if ((ring_.features & kNeeded) != kNeeded) return refused("io_uring_setup", -ENOSYS);
+    if (result = tryRegister(); result != 0) return refused("io_uring_register", result);
+    if (result = tryEnter(); result != 0) return refused("io_uring_enter", result);
     hasTable_ = ::io_uring_register_files_sparse(&ring_, kFiles) == 0;
-    return 0;
+    works_ = true;
+    return {};
   }
 
   const char* name() const override { return "io_uring"; }
@@ -142,6 +146,26 @@ class UringEngine final : public IoEngine {
   }
 
  private:
+  // 0 or negative errno, of what eventFd() will do.
+  int tryRegister() {
+    const int events = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (events < 0) return -errno;
+    int result = ::io_uring_register_eventfd(&ring_, events);
+    if (result == 0) result = ::io_uring_unregister_eventfd(&ring_);
+    ::close(events);
+    return result;
+  }
+  // 0 or negative errno, of a request that does nothing.
+  int tryEnter() {
+    ::io_uring_prep_nop(::io_uring_get_sqe(&ring_));
+    const int result = ::io_uring_submit_and_wait(&ring_, 1);
+    if (result < 0) return result;
+    io_uring_cqe* done = nullptr;
+    if (const int failed = ::io_uring_peek_cqe(&ring_, &done); failed != 0) return failed;
+    ::io_uring_cqe_seen(&ring_, done);
+    return 0;
+  }
+
   void ring() {
     if (events_ < 0) return;
     ++systemCalls_;
@@ -237,16 +261,16 @@ class UringEngine final : public IoEngine {
   uint64_t systemCalls_ = 0;
   int events_ = -1;
   unsigned files_ = 0;
-  bool made_ = false, hasTable_ = false, closed_ = false;
+  bool made_ = false, works_ = false, hasTable_ = false, closed_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<IoEngine> makeUringEngine(const EngineSettings& settings, std::string& why) {
   auto engine = std::make_unique<UringEngine>(settings);
-  const int result = engine->open();
-  if (result == 0) return engine;
-  why = std::strerror(-result);
+  std::string refused = engine->open();
+  if (refused.empty()) return engine;
+  why = std::move(refused);
   return nullptr;
 }
 

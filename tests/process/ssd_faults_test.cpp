@@ -142,12 +142,20 @@ TEST_CASE("ssdd: 64 KiB of memory that may be locked are enough, and so is a ker
   CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_engine", "io_uring") == 1);
   cluster.signal("ssdd-n0", SIGTERM);
   CHECK(cluster.wait("ssdd-n0") == 0);
-  cluster.start("ssdd-n0", [] {
-    if (!ssd::refuseUring()) ::_exit(99);
-  });
-  checkSsd(cluster);
-  CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_engine", "threads") == 1);
-  CHECK(has(cluster.log("ssdd-n0"), "warning io_uring is refused (Operation not permitted): files are read and written by threads"));
+  const std::pair<int, const char*> calls[] = {
+      {SYS_io_uring_setup, "setup"}, {SYS_io_uring_enter, "enter"}, {SYS_io_uring_register, "register"}};
+  for (const auto& [call, name] : calls) {
+    CAPTURE(std::string(name));
+    cluster.start("ssdd-n0", [call = call] {
+      if (!ssd::refuseUring(static_cast<unsigned>(call))) ::_exit(99);
+    });
+    checkSsd(cluster);
+    CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_engine", "threads") == 1);
+    CHECK(has(cluster.log("ssdd-n0"), "warning io_uring is refused (io_uring_" + std::string(name) +
+                                          ": Operation not permitted): files are read and written by threads"));
+    cluster.signal("ssdd-n0", SIGTERM);
+    CHECK(cluster.wait("ssdd-n0") == 0);
+  }
 }
 
 TEST_CASE("ssdd: one that is to have io_uring ends where it is refused") {
@@ -161,7 +169,7 @@ TEST_CASE("ssdd: one that is to have io_uring ends where it is refused") {
   });
   CHECK(waitFor(pid) == 71);
   CHECK(complaints(execute("cat " + log).out) ==
-        "fluxon-ssdd: operating system error: io_uring, which ssdd.backend wants, is refused: Operation not permitted\n");
+        "fluxon-ssdd: operating system error: io_uring, which ssdd.backend wants, is refused: io_uring_setup: Operation not permitted\n");
 }
 
 TEST_CASE("ssdd: a file system that is full at start: what is needed and what is free, and nothing is left there") {
@@ -174,6 +182,44 @@ TEST_CASE("ssdd: a file system that is full at start: what is needed and what is
   std::ofstream(at + "/others") << std::string(20 << 20, 'x');
   ends(ssddOf(configured(place, at + "/disk", "16MiB")), 75, {"no space: 16 MiB in 1 shards do not fit", "needs 16 MiB, 4 MiB free"});
   CHECK(fs::file_size(rootOf(at + "/disk") + "/shard-000") == 0);
+}
+
+namespace {
+
+// A file system of that kind on a loop device at `folder`/mounted.
+bool made(const ssd::TemporaryFolder& folder, const std::string& kind, uint64_t bytes) {
+  static const std::string why = ssd::whyNoLoopDevices();
+  if (!why.empty() || execute("which mkfs." + kind).status != 0) {
+    MESSAGE("SKIPPED: " << (why.empty() ? "no mkfs." + kind : why));
+    return false;
+  }
+  const std::string failed = ssd::mountFileSystem(folder.path, bytes, kind);
+  REQUIRE_MESSAGE(failed.empty(), failed);
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("ssdd: a file system without fallocate gets its shards by writing, which is said, and serves") {
+  const ssd::TemporaryFolder folder;
+  if (!made(folder, "ext3", 128 << 20)) return;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path + "/mounted", "64MiB")});
+  cluster.start("ssdd-n0");
+  CHECK(has(cluster.log("ssdd-n0"), "its file system has no fallocate: space is reserved by writing zeros, which is slower"));
+  CHECK(fs::file_size(rootOf(folder.path + "/mounted") + "/shard-000") == 64 << 20);
+  checkSsd(cluster);
+}
+
+TEST_CASE("ssdd: what its shards have taken before counts as free, also where a file system says so late") {
+  const ssd::TemporaryFolder folder;
+  if (!made(folder, "btrfs", 256 << 20)) return;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path + "/mounted", "140MiB")});
+  for (int life = 0; life < 3; ++life) {
+    cluster.start("ssdd-n0");
+    checkSsd(cluster);
+    cluster.signal("ssdd-n0", SIGTERM);
+    CHECK(cluster.wait("ssdd-n0") == 0);
+  }
 }
 
 TEST_CASE("ssdd: a large file path that is a file, leads nowhere, or cannot be written: one line") {

@@ -471,20 +471,25 @@ TEST_CASE("io engine: where io_uring is refused the engine says why, and threads
   const Scratch file("refused");
   const std::string content = pattern(1, 64 * kKiB);
   file.fill(content);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::string why;
-    if (!refuseUring() || makeUringEngine({}, why) || why != std::strerror(EPERM)) ::_exit(1);
-    const Memory to(content.size());
-    const auto engine = makePsyncEngine({});
-    std::vector<Completion> done;
-    if (!engine->submit(reads(engine->addFile(file.fd), 0, to))) ::_exit(2);
-    engine->wait(1, Time::never(), done);
-    ::_exit(done.size() == 1 && isDone(done[0], to.bytes) && to == content ? 0 : 3);
+  const std::pair<unsigned, std::string> calls[] = {
+      {SYS_io_uring_setup, "io_uring_setup"}, {SYS_io_uring_enter, "io_uring_enter"}, {SYS_io_uring_register, "io_uring_register"}};
+  for (const auto& [call, name] : calls) {
+    CAPTURE(name);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::string why;
+      if (!refuseUring(call) || makeUringEngine({}, why) || why != name + ": " + std::strerror(EPERM)) ::_exit(1);
+      const Memory to(content.size());
+      const auto engine = makePsyncEngine({});
+      std::vector<Completion> done;
+      if (!engine->submit(reads(engine->addFile(file.fd), 0, to))) ::_exit(2);
+      engine->wait(1, Time::never(), done);
+      ::_exit(done.size() == 1 && isDone(done[0], to.bytes) && to == content ? 0 : 3);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
   }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
 }
 
 }  // namespace

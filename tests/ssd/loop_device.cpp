@@ -69,7 +69,7 @@ std::string mountFileSystem(const std::string& folder, uint64_t bytes, const std
   const int made = ::open(image.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (made < 0 || ::ftruncate(made, static_cast<off_t>(bytes)) != 0) return image + ": " + std::strerror(errno);
   ::close(made);
-  const std::string make = kind == "xfs" ? "mkfs.xfs -q -f " : "mkfs.ext4 -q -F -m 0 ";
+  const std::string make = kind == "xfs" || kind == "btrfs" ? "mkfs." + kind + " -q -f " : "mkfs." + kind + " -q -F -m 0 ";
   if (std::system((make + image + " >&2").c_str()) != 0) return make + "failed";
   std::string path;
   const int device = attach(image, 0, path);

@@ -18,7 +18,7 @@ class TemporaryFolder {
 
 // Empty, or why this process cannot have loop devices.
 std::string whyNoLoopDevices();
-// A file system of that kind (ext4, xfs) and size, mounted at `folder`/mounted. Empty, or what failed.
+// A file system of that kind (ext4, ext3, xfs, btrfs) and size, mounted at `folder`/mounted. Empty, or what failed.
 std::string mountFileSystem(const std::string& folder, uint64_t bytes, const std::string& kind = "ext4");
 // Descriptor of a block device over the file, opened with O_DIRECT; -1 if there is none to be had.
 int loopDevice(const std::string& file);

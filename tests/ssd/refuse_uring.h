@@ -11,11 +11,11 @@
 
 namespace fluxon::ssd {
 
-// EPERM for io_uring_setup, as container runtimes do.
-inline bool refuseUring() {
+// EPERM for a call: that of setup is what container runtimes refuse.
+inline bool refuseUring(unsigned call = SYS_io_uring_setup) {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };

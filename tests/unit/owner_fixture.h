@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -68,11 +67,7 @@ struct HostStub final : Host {
   void exportFailed(ExportId id) override { failed.insert(id); }
   void ssd(ssd::Message message) override { toSsd.push_back(std::move(message)); }
   void ssdStartOver(const char*) override { startedOver = true; }
-  void unexport(ExportId id) override {
-    CHECK(exported.erase(id) == 1);
-    if (noLink) noLink(id);
-  }
-  std::function<void(ExportId)> noLink;  // nobody could be reading: the end of an export is told at once
+  void unexport(ExportId id) override { CHECK(exported.erase(id) == 1); }
   bool neighbour(const rpc::Peer& peer) override { return peer.hostId == "h"; }
   void leave() override { left = true; }
   std::deque<Fetch> fetches;

@@ -248,6 +248,11 @@ TEST_CASE("roots: I/O is direct where the file system has it") {
 TEST_CASE("roots: bad limits, names and folders are refused") {
   const Folder folder;
   CHECK(contains(refused({{folder / "a", 511}}).detail, "below the minimum of 512 B"));
+  const uint64_t least = recordBytes(1, opened({{folder / "a", kMiB}}).roots[0].blockBytes);
+  for (const uint64_t limit : {uint64_t{512}, least / 2 + 1, least - 1}) {
+    CHECK(contains(refused({{folder / "a", limit}}).detail, " has no room for a value: " + formatSize(least) + " are the minimum"));
+  }
+  CHECK(opened({{folder / "a", least}}).roots[0].capacityBytes() == least);
   CHECK(refused({{folder / "a", kMiB}}, "../c").code == Code::invalidArgument);
   CHECK(refused({{folder / "a", kMiB}}, "c", "").code == Code::invalidArgument);
   CHECK(contains(refused({{folder / "no/such", kMiB}}).detail, "mkdir " + folder.path + "/no/such"));

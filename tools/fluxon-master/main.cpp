@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "base/log.h"
-#include "file_watch.h"
 #include "options.h"
 #include "rpc/access.h"
 #include "rpc/daemon.h"
@@ -104,17 +103,11 @@ int run(const Options& options) {
                              (address->empty() ? "off" : *address);
   log::info("ready: cluster " + identity.cluster + ", " + status);
   rpc::announceReady(options.readyFd, status);
-  FileWatch::Files files{{}, config.master.stateDir, statePath, *stateLock, what};
-  for (const std::string& path : {paths->masterDir() + "/lock", socket}) {
-    if (Error error = files.sharedMemory.add(path); !error.ok()) return fail(error);
-  }
-  FileWatch watch(daemon, std::move(files), [&] { service.storeAgain(); });
-  const Error lost = daemon.stopped().then([] { return Error{}; }).exclusiveJoin(watch.lost()).wait(daemon.waitScope());
+  daemon.stopped().wait(daemon.waitScope());
   rpc::announceStopping();
-  // Without its lock the socket may be another's.
-  if (socketLock->named(paths->masterDir() + "/lock")) ::unlink(socket.c_str());
+  ::unlink(socket.c_str());
   daemon.settle();
-  return lost.ok() ? 0 : fail({lost.code, lost.detail + ": this master ends, and is to be started anew"});
+  return 0;
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "rpc/access.h"
 #include "rpc/daemon.h"
 #include "service.h"
-#include "shm/fault_guard.h"
 
 namespace fluxon::owner {
 namespace {
@@ -24,7 +23,6 @@ int fail(const Error& error) {
 int run(const Options& options) {
   const Config& config = options.config;
   rpc::Daemon daemon;
-  shm::FaultGuard::install("fluxon-owner");
   log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
 
   kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
@@ -60,10 +58,9 @@ int run(const Options& options) {
   kj::Promise<void> announced = service.ready().then(announce).eagerlyEvaluate(nullptr);
   daemon.stopped().exclusiveJoin(service.left()).wait(daemon.waitScope());
   rpc::announceStopping();
-  const NodeFiles::Loss& loss = service.loss();
-  if (loss.what != NodeFiles::Loss::What::lock) service.stop().wait(daemon.waitScope());
+  service.stop().wait(daemon.waitScope());
   daemon.settle();
-  return loss.error.ok() ? 0 : fail({loss.error.code, loss.error.detail + ": this owner ends, and is to be started anew"});
+  return 0;
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "options.h"
 #include "rpc/daemon.h"
 #include "service.h"
-#include "shm/fault_guard.h"
 
 namespace fluxon::ssdd {
 namespace {
@@ -28,7 +27,6 @@ int run(const Options& options) {
     return sysexit(Code::badConfig);
   }
   rpc::Daemon daemon;
-  shm::FaultGuard::install("fluxon-ssdd");
   daemon.waitScope().setBusyPollInterval(kEventsBetweenPolls);
   log::start("fluxon-ssdd[" + options.node + "]", config.common.logLevel);
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);

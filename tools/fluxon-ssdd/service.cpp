@@ -101,6 +101,9 @@ Error Service::opened() {
     for (const ssd::Shard& shard : root.shards) shards.push_back({DeviceIndex(device), shard.bytes, root.blockBytes});
     log::info("root " + root.path + ": " + formatSize(root.capacityBytes()) + " in " + std::to_string(root.shards.size()) + " shards, " +
               (root.direct ? "direct I/O in blocks of " + std::to_string(root.blockBytes) : std::string("no direct I/O there")));
+    if (root.reserved == shm::Reserved::byWriting) {
+      log::warn("root " + root.path + ": its file system has no fallocate: space is reserved by writing zeros, which is slower");
+    }
   }
   const WriteMode mode = config_.ssdd.uringMode == "iovec" ? WriteMode::iovec : WriteMode::singleBuffer;
   devices_ = std::make_unique<Devices>(roots_.roots, Devices::Settings{.mode = mode, .makeEngine = engine});

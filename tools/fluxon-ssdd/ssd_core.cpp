@@ -28,6 +28,7 @@ SsdCore::SsdCore(const std::vector<ShardSpec>& specs, Disk& disk, Host& host) : 
 
 void SsdCore::startOver() {
   FLUXON_CHECK(drained(), "ssdd: starts over with jobs or an owner");
+  lastScrub_ = {};
   for (size_t n = 0; n < shards_.size(); ++n) {
     shards_[n].ring.emplace(index_, ssd::ShardId(n), shards_[n].spec.bytes, shards_[n].spec.blockBytes);
   }
