@@ -126,6 +126,7 @@ void DirectoryWriter::change(uint32_t slot, SlotState to) {
   const SlotState from = state(slot);
   uint32_t gen = generation(slot);
   if (to == SlotState::free && ++gen == 0) gen = 1;
+  FLUXON_MAY_END();
   memory_.slots[slot].word.exchange(slotWord(gen, to), std::memory_order_seq_cst);
   --counts_[static_cast<uint32_t>(from)];
   ++counts_[static_cast<uint32_t>(to)];

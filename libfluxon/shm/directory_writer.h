@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mark.h"
 #include "base/result.h"
 #include "shm/directory_format.h"
 #include "shm/key_store.h"
@@ -92,15 +93,19 @@ class DirectoryWriter {
   // The committed slot of a key.
   std::optional<uint32_t> committed(std::string_view key, uint64_t hash) const;
 
-  void setLease(int64_t untilNs) { memory_.header->leaseUntilNs.store(static_cast<uint64_t>(untilNs), std::memory_order_seq_cst); }
+  void setLease(int64_t untilNs) { store(memory_.header->leaseUntilNs, static_cast<uint64_t>(untilNs)); }
   int64_t leaseUntilNs() const { return static_cast<int64_t>(memory_.header->leaseUntilNs.load(std::memory_order_relaxed)); }
-  void setServing(Incarnation incarnation) { memory_.header->servingIncarnation.store(incarnation.value, std::memory_order_seq_cst); }
+  void setServing(Incarnation incarnation) { store(memory_.header->servingIncarnation, incarnation.value); }
   Incarnation content() const { return Incarnation(memory_.header->contentIncarnation.load(std::memory_order_relaxed)); }
   Incarnation ssd() const { return Incarnation(memory_.header->ssdLife.load(std::memory_order_relaxed)); }
-  void setSsd(Incarnation life) { memory_.header->ssdLife.store(life.value, std::memory_order_seq_cst); }
-  void setContent(Incarnation incarnation) { memory_.header->contentIncarnation.store(incarnation.value, std::memory_order_seq_cst); }
+  void setSsd(Incarnation life) { store(memory_.header->ssdLife, life.value); }
+  void setContent(Incarnation incarnation) { store(memory_.header->contentIncarnation, incarnation.value); }
 
  private:
+  static void store(Word& word, uint64_t value) {
+    FLUXON_MAY_END();
+    word.store(value, std::memory_order_seq_cst);
+  }
   struct Adopting {};
   DirectoryWriter(Memory memory, const Shape& shape, Adopting);
   Error adoptSlots();

@@ -11,6 +11,22 @@
 
 namespace fluxon::shm {
 
+// Every slot that a hazard word or a held word of one of the clients names, whatever is in it.
+inline std::unordered_set<uint64_t> heldRefs(const std::vector<const ClientFile*>& clients) {
+  std::unordered_set<uint64_t> refs;
+  const auto look = [&](const Half& highWater, const Word* words, uint32_t count) {
+    const uint32_t high = std::min(highWater.load(std::memory_order_relaxed), count);
+    for (uint32_t i = 0; i < high; ++i) {
+      if (const uint64_t ref = words[i].load(std::memory_order_relaxed); ref != 0) refs.insert(ref);
+    }
+  };
+  for (const ClientFile* client : clients) {
+    for (const HazardShard& shard : client->hazards) look(shard.highWater, shard.words, kHazardsPerShard);
+    look(client->held.highWater, client->held.words, kHeldWords);
+  }
+  return refs;
+}
+
 // Marks in `held` (by index into `refs`) those that a hazard word or a held word of one of the clients names. One pass over all.
 inline std::vector<bool> scanHazards(const std::vector<const ClientFile*>& clients, const std::vector<uint64_t>& refs) {
   const std::unordered_set<uint64_t> wanted(refs.begin(), refs.end());

@@ -111,6 +111,26 @@ Result<Descriptor> openLocked(const std::string& path, int flags, const std::fun
   }
 }
 
+Error NamedFiles::add(const std::string& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) return systemError("stat " + path, errno);
+  files_.push_back({path, info.st_dev, info.st_ino, info.st_size});
+  return {};
+}
+
+Error NamedFiles::look() const {
+  for (const File& file : files_) {
+    struct stat info;
+    if (::lstat(file.path.c_str(), &info) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return {Code::system, file.path + " has been removed"};
+      return systemError("stat " + file.path, errno);
+    }
+    if (info.st_dev != file.device || info.st_ino != file.inode) return {Code::system, file.path + " has been replaced"};
+    if (info.st_size < file.bytes) return {Code::system, file.path + " has been cut short"};
+  }
+  return {};
+}
+
 Result<LockFile> LockFile::acquire(const std::string& path, const std::string& what) {
   Result<Descriptor> fd = openLocked(path, O_RDWR, [&] {
     return what + " is already run by process " + std::to_string(holder(path)) + " (" + path + " is locked)";
@@ -123,6 +143,11 @@ Result<LockFile> LockFile::acquire(const std::string& path, const std::string& w
   LockFile lock;
   lock.fd_ = std::move(fd).value();
   return lock;
+}
+
+bool LockFile::named(const std::string& path) const {
+  struct stat ours, found;
+  return ::fstat(fd_.get(), &ours) == 0 && ::lstat(path.c_str(), &found) == 0 && ours.st_dev == found.st_dev && ours.st_ino == found.st_ino;
 }
 
 bool LockFile::held(const std::string& path) {

@@ -46,10 +46,30 @@ Error removeNode(const Paths& paths, const std::string& node);
 // says: somebody has the lock. The descriptor is a blocking one.
 Result<Descriptor> openLocked(const std::string& path, int flags, const std::function<std::string()>& held);
 
+// Files that a process has made, or opened, and that others find by their names. Whoever removes or replaces one leaves the process with
+// something that nobody comes to any more; and a lock on what has no name keeps nobody out.
+class NamedFiles {
+ public:
+  // As it is now. A directory, a socket, anything.
+  Error add(const std::string& path);
+  // The first one whose name leads nowhere, or to something else, or that has become shorter.
+  Error look() const;
+
+ private:
+  struct File {
+    std::string path;
+    uint64_t device, inode;
+    int64_t bytes;
+  };
+  std::vector<File> files_;
+};
+
 // A file that is locked while its owner lives: flock, which the kernel drops with the last descriptor or mapping.
 class LockFile {
  public:
   bool acquired() const { return static_cast<bool>(fd_); }
+  // Does `path` lead to it?
+  bool named(const std::string& path) const;
   // unavailable names the pid of the one who has it.
   static Result<LockFile> acquire(const std::string& path, const std::string& what);
   // Is the lock of `path` held by somebody? False if there is no such file.

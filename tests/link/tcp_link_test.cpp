@@ -185,7 +185,8 @@ TEST_CASE("tcp link: fetches cancelled at any moment end once, and nothing is wr
       Pages other(value.size());
       REQUIRE(target.get(source.peer(), "k", 1, other.data, value.size()).ok());
       CHECK(std::memcmp(other.data, value.data(), value.size()) == 0);
-      CHECK(std::string_view(memory.data, value.size()).find_first_not_of('\x33') == std::string_view::npos);
+      CHECK(memory.data[0] == '\x33');
+      CHECK(std::memcmp(memory.data, memory.data + 1, value.size() - 1) == 0);
     }
     CHECK(cancelled > 10);
     CHECK(target.link->counters().refusedFrames == 0);

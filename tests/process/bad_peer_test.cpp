@@ -2,6 +2,7 @@
 // master's socket, to the http port. The daemon lives, other clients are not disturbed, and nothing is kept of those that went.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -425,6 +426,82 @@ TEST_CASE("garbage in a client's own file: the owner lives, other clients' value
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_clients") == 1 && cluster.metric("n0", "fluxon_owner_grants") == 0; }));
   CHECK(eventually([&] { return descriptorsOf(cluster, "n0") <= descriptors; }));
   CHECK(clientFiles(cluster) == 1);
+}
+
+TEST_CASE("a client that cuts its file short is not heard any more; its owner and all others go on") {
+  Cluster cluster;
+  auto other = cluster.client();
+  other.put("key", "value");
+  for (const bool hole : {false, true}) {
+    CAPTURE(hole);
+    RawClient client(ownerSocket(cluster));
+    client.attach();
+    if (hole) {
+      // Memory that is there again when somebody looks: harmless.
+      REQUIRE(::fallocate(client.descriptor(0), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, sizeof(shm::ClientFile)) == 0);
+    } else {
+      REQUIRE(::ftruncate(client.descriptor(0), 0) == 0);
+      pollfd end{client.socket(), POLLIN, 0};
+      REQUIRE(::poll(&end, 1, 10'000) == 1);
+      char byte;
+      CHECK(::recv(client.socket(), &byte, 1, 0) == 0);
+    }
+    for (int i = 0; i < 100; ++i) CHECK(bool(other.put("key", valueOf(static_cast<uint64_t>(i), 100'000))));
+    CHECK(other.get("key")->text() == valueOf(99, 100'000));
+    CHECK(healthSeconds(cluster, "n0") >= 0);
+  }
+  CHECK(cluster.log("n0").find("has cut its file short") != std::string::npos);
+  CHECK(eventually([&] { return atRest(cluster, 1); }));
+}
+
+TEST_CASE("a segment that is cut short ends its owner with one line and 71, and the next life starts empty") {
+  Cluster cluster;
+  {
+    RawClient client(ownerSocket(cluster));
+    client.attach();
+    const shm::AttachRequest request = attachRequest(shm::AttachKind::writableSegment);
+    REQUIRE(client.ask(&request, sizeof request) == 0);
+  }
+  REQUIRE(::truncate((cluster.root() + "/t/n0/segment").c_str(), 0) == 0);
+  const Ended put = execute(std::string("echo value | ") + FLUXON_BIN "/fluxonctl --config " + cluster.config() + " --timeout 1 put key -");
+  CHECK(put.status != 0);
+  CHECK(cluster.wait("n0") == 71);
+  CHECK(cluster.log("n0").find("cut short") != std::string::npos);
+  cluster.start("n0");
+  auto client = cluster.client();
+  CHECK(bool(client.put("key", "value")));
+}
+
+TEST_CASE("a client that changes the flags of its bell, or takes what was rung, keeps nobody else waiting") {
+  Cluster cluster;
+  auto other = cluster.client();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 3; ++i) {
+    RawClient& client = *clients.emplace_back(std::make_unique<RawClient>(ownerSocket(cluster)));
+    client.attach();
+    const int bell = client.descriptor(4);
+    REQUIRE(::fcntl(bell, F_SETFL, ::fcntl(bell, F_GETFL) & ~O_NONBLOCK) == 0);
+    // More than one slice of commands for all of them together.
+    for (uint32_t slot = 0; slot < shm::kCommandSlots; ++slot) {
+      shm::CommandSlot& command = client.file().commands[slot];
+      command.request.kind = static_cast<uint32_t>(shm::CommandKind::exists);
+      command.request.keyBytes = 1;
+      command.state = static_cast<uint32_t>(shm::CommandState::submitted);
+      client.file().ring.entries[slot] = slot;
+    }
+  }
+  for (const auto& client : clients) client->file().ring.tail = shm::kCommandSlots;
+  clients.front()->ring();
+  for (int i = 0; i < 100; ++i) {
+    CHECK(bool(other.put("key", "value", {.timeoutMs = 5000})));
+    uint64_t taken = 0;
+    pollfd rung{clients.front()->descriptor(4), POLLIN, 0};
+    if (::poll(&rung, 1, 0) == 1) REQUIRE(::read(rung.fd, &taken, sizeof taken) == sizeof taken);
+  }
+  for (const auto& client : clients) {
+    const shm::CommandSlot& last = client->file().commands[shm::kCommandSlots - 1];
+    CHECK(eventually([&] { return last.state != static_cast<uint32_t>(shm::CommandState::submitted); }));
+  }
 }
 
 TEST_CASE("tools that read the files of a garbage client skip it and say so") {

@@ -324,6 +324,7 @@ TEST_CASE("key leases: granted, kept alive, revoked with their keys; an unknown 
   const std::string lease = granted.out.substr(0, granted.out.size() - 1);
   CHECK(ctl(cluster, "put key --lease " + lease, "printf 1 | ").status == 0);
   CHECK(ctl(cluster, "lease keepalive " + lease).status == 0);
+  CHECK(ctl(cluster, "--json lease keepalive " + lease).out == "{\"lease\":\"" + lease + "\"}\n");  // a number would be rounded from 2^53 on
   CHECK(ctl(cluster, "lease revoke " + lease).status == 0);
   CHECK(ctl(cluster, "get key").status == 1);
   for (const std::string& command : {"lease keepalive " + lease, "put key --lease " + lease, "lease keepalive 999"s}) {
@@ -337,7 +338,9 @@ TEST_CASE("a listing goes over its pages in byte order, between its bounds, and 
   Cluster cluster;
   std::set<std::string> keys = {
       "a",     "\x7f",         "new\nline", "quote\"s'",    "back\\slash", "../x", "%00",  "{\"json\":1}", "[list,of]",           "++",
-      "tab\t", "\xff\xfe\x80", "\xc3\xa9",  "\xed\xa0\x80", "-o",          " ",    "\x01", "with\0nul"s,   std::string(4096, 'k')};
+      "tab\t", "\xff\xfe\x80", "\xc3\xa9",  "\xed\xa0\x80", "-o",          " ",    "\x01", "with\0nul"s,   std::string(4096, 'k'),
+      // No UTF-8, though a C library may take them: above U+10FFFF, and sequences of five and six bytes.
+      "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf8\x88\x80\x80\x80", "\xfc\x84\x80\x80\x80\x80", "\u00f4\u0090\u0080\u0080"};
   {
     auto client = cluster.client();
     for (const std::string& key : keys) client.put(key, key);
@@ -399,10 +402,38 @@ TEST_CASE("operator verbs in text and JSON while the daemons live") {
                    "== o['segment_bytes']") == "True\nTrue\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['alive']") ==
         "('pinned \"key\"', 100000, " + std::to_string(::getpid()) + ", 'committed', True)\n");
-  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted']") == "(1, 0)\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted'], o['grants']") == "(1, 0, 0)\n");
   const Ended unknown = ctl(cluster, "metrics n7");
   CHECK(unknown.status == 64);
   CHECK(has(unknown.err, "'n7' (running: master, n0, n1)"));
+}
+
+TEST_CASE("a client that is stopped with a grant is named by pins and rings, and the age of its grant by a gauge") {
+  Cluster cluster;
+  int granted[2];
+  REQUIRE(::pipe(granted) == 0);
+  const pid_t child = inChild([&] {
+    auto mine = cluster.client();
+    auto grant = mine.putStart("half done", 100'000);
+    [[maybe_unused]] const ssize_t told = ::write(granted[1], "x", 1);
+    ::pause();
+    return grant ? 0 : 1;
+  });
+  char byte;
+  REQUIRE(::read(granted[0], &byte, 1) == 1);
+  ::close(granted[0]);
+  ::close(granted[1]);
+  ::kill(child, SIGSTOP);
+  CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['words']") ==
+        "('half done', 100000, " + std::to_string(child) + ", 'granted', 0)\n");
+  CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['pid'], o['grants']") == "(" + std::to_string(child) + ", 1)\n");
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_oldest_grant_seconds") > 0.5; }));
+  CHECK(cluster.metric("n0", "fluxon_owner_oldest_put_seconds") > 0.5);
+  CHECK(cluster.metric("n0", "fluxon_owner_oldest_flight_seconds") == 0);
+  ::kill(child, SIGKILL);
+  CHECK(waitFor(child) == -SIGKILL);
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_oldest_grant_seconds") == 0; }));
+  CHECK(ctl(cluster, "--json pins").out.empty());
 }
 
 TEST_CASE("with every daemon killed, pins, rings and stat --local still tell who holds what; the rest says what is missing") {

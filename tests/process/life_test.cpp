@@ -303,6 +303,81 @@ TEST_CASE("an order that a stopped owner has not heard reaches it over a new con
   CHECK(eventually([&] { return atRest(cluster, "n0") && atRest(cluster, "n1"); }));
 }
 
+TEST_CASE("an owner whose files are removed says which and ends with 71; the next one serves what is left") {
+  for (const std::string gone : {"socket", "lock", "directory", "all"}) {
+    CAPTURE(gone);
+    Cluster cluster;
+    auto client = cluster.client();
+    client.put("key", "value");
+    const std::string node = cluster.root() + "/t/n0";
+    if (gone == "all") {
+      std::filesystem::remove_all(node);
+    } else {
+      std::filesystem::remove(node + "/" + gone);
+    }
+    CHECK(cluster.wait("n0") == 71);
+    CHECK(cluster.log("n0").find(node + "/" + (gone == "all" ? "lock" : gone) + " has been removed") != std::string::npos);
+    cluster.start("n0");
+    auto next = cluster.client();
+    const auto holder = next.get("key");
+    CHECK(bool(holder) == (gone == "socket" || gone == "lock"));
+    CHECK(bool(next.put("key", "anew")));
+    CHECK(next.get("key")->text() == "anew");
+  }
+}
+
+TEST_CASE("an owner whose place another one has taken leaves it alone when it ends") {
+  Cluster cluster;
+  cluster.client().put("key", "value");
+  const pid_t first = cluster.pid("n0");
+  ::kill(first, SIGSTOP);
+  std::filesystem::remove_all(cluster.root() + "/t/n0");
+  cluster.start("n0");
+  ::kill(first, SIGCONT);
+  CHECK(waitFor(first) == 71);
+  auto client = cluster.client();
+  CHECK(eventually([&] { return codeOf([&] { client.put("key", "new", {.timeoutMs = 1000}); }) == FLUXON_OK; }));
+  CHECK(client.get("key")->text() == "new");
+  CHECK(std::filesystem::exists(cluster.root() + "/t/n0/socket"));
+}
+
+TEST_CASE("a client's file that is removed beneath it ends the owner, and the next life gives away nothing that the client holds") {
+  Cluster cluster;
+  auto client = cluster.client();
+  client.put("key", valueOf(1, 100'000));
+  const auto holder = client.get("key");
+  for (const auto& entry : std::filesystem::directory_iterator(cluster.root() + "/t/n0")) {
+    if (entry.path().filename().string().starts_with("client-")) std::filesystem::remove(entry.path());
+  }
+  CHECK(cluster.wait("n0") == 71);
+  cluster.start("n0");
+  auto next = cluster.client();
+  for (uint64_t i = 0; i < 100; ++i) next.put("k" + std::to_string(i), valueOf(i + 10, 1'000'000));
+  CHECK(holder->text() == valueOf(1, 100'000));
+}
+
+TEST_CASE("a master whose socket is removed ends with 71; one whose state folder is removed makes it anew, as it was") {
+  Cluster cluster;
+  auto client = cluster.client();
+  client.put("key", "value");
+  const std::string state = cluster.folder() + "/state";
+  REQUIRE(std::filesystem::exists(state + "/state"));
+  std::filesystem::remove_all(state);
+  CHECK(eventually([&] { return std::filesystem::exists(state + "/state") && std::filesystem::exists(state + "/lock"); }));
+  CHECK(cluster.log("master").find(state + "/lock has been removed or replaced") != std::string::npos);
+  std::filesystem::remove(state + "/state");
+  CHECK(eventually([&] { return std::filesystem::exists(state + "/state"); }));
+  CHECK(bool(client.put("other", "value")));
+  std::filesystem::remove(cluster.root() + "/t/.master/socket");
+  CHECK(cluster.wait("master") == 71);
+  CHECK(cluster.log("master").find("/.master/socket has been removed") != std::string::npos);
+  cluster.start("master");
+  // The same cluster, so the values go on.
+  CHECK(eventually([&] { return codeOf([&] { client.put("again", "x", {.timeoutMs = 1000}); }) == FLUXON_OK; }));
+  CHECK(cluster.client().get("key")->text() == "value");
+  CHECK(cluster.metric("n0", "fluxon_owner_adopted_total") >= 2);
+}
+
 TEST_CASE("after a fork the client is the parent's: the child is told so and cannot harm it") {
   Cluster cluster;
   auto client = cluster.client();

@@ -78,6 +78,7 @@ class RawClient {
 
   shm::ClientFile& file() { return *file_; }
   int socket() const { return socket_; }
+  int descriptor(int index) const { return descriptors_[index]; }
   void ring(uint64_t count = 1) const { [[maybe_unused]] const ssize_t rung = ::write(descriptors_[4], &count, sizeof count); }
 
  private:

@@ -118,6 +118,8 @@ class Process {
     stoppedUntil_ = Time{0};
     heldUp_.clear();
   }
+  // Handles something, to its end if nothing ends the process on the way.
+  virtual void perform(const std::function<void()>& what) { what(); }
   // After anything that it has handled.
   virtual void settle() = 0;
 
@@ -127,14 +129,14 @@ class Process {
   void handle(uint64_t life, const std::function<void()>& what) {
     if (life != life_) return;
     if (stopped() || !heldUp_.empty()) return heldUp_.push_back(what);
-    what();
+    perform(what);
     if (life == life_) settle();
   }
   void goOn(uint64_t life) {
     while (life == life_ && !stopped() && !heldUp_.empty()) {
       const std::function<void()> what = std::move(heldUp_.front());
       heldUp_.pop_front();
-      what();
+      perform(what);
       if (life == life_) settle();
     }
   }

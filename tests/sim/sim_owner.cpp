@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/mark.h"
 #include "client_ring.h"
 #include "world.h"
 
@@ -69,7 +70,7 @@ void SimOwner::start() {
     std::set<uint64_t> living;
     for (const auto& [id, client] : attached_) living.insert(id);
     if (leftBehind_) living.insert(owner::kSsdWriter.value);
-    core_->adopt(living);
+    core_->adopt(living, scheduler_.now());
   }
   if (leftBehind_) {
     awaitLocks();
@@ -164,6 +165,7 @@ void SimOwner::connect() {
 
 void SimOwner::met(const rpc::Hello& hello) {
   if (ending_) return;
+  if (world_.endsMidway(8)) endAfter = static_cast<int64_t>(scheduler_.pick(8));
   if (Error error = enrolment_->met(hello, scheduler_.now()); !error.ok()) {
     scheduler_.log(name(), " will not talk to the master: ", error.message());
     return lose();
@@ -200,6 +202,7 @@ void SimOwner::enroll() {
 
 void SimOwner::enrolled(const rpc::Registered& answer) {
   if (ending_) return;
+  if (world_.endsMidway(8)) endAfter = static_cast<int64_t>(scheduler_.pick(8));
   const Result<owner::Enrolment::Answered> result = enrolment_->answered(answer, scheduler_.now());
   if (!result) {
     scheduler_.log(name(), " is refused: ", result.error().message());
@@ -251,6 +254,18 @@ void SimOwner::beat() {
 
 void SimOwner::send(const rpc::Request& request) {
   if (enrolment_->joined()) queue_.push_back(request);
+}
+
+// Now and then it is killed in the midst, between two stores into what its next life reads.
+void SimOwner::perform(const std::function<void()>& what) {
+  endAfter = world_.endsMidway(2000) ? static_cast<int64_t>(scheduler_.pick(8)) : -1;
+  try {
+    what();
+  } catch (const EndedHere&) {
+    scheduler_.log(name(), " does not come to the end of something");
+    world_.endMidway(*this);
+  }
+  endAfter = -1;
 }
 
 void SimOwner::settle() {

@@ -145,6 +145,7 @@ class SimOwner final : public Process, private owner::Host {
   void disconnected();
   void again();
   void beat();
+  void perform(const std::function<void()>&) override;
   void settle() override;
   void finishStop(Time until);
   void fetchNeighbour(owner::Fetch, SimOwner&);

@@ -361,6 +361,11 @@ void World::ownerReports(SimOwner& owner) {
   });
 }
 
+void World::endMidway(SimOwner& owner) {
+  ++tally.endedMidway;
+  killOwner(owner, SimOwner::Files::kept);
+}
+
 void World::partFromMaster(SimOwner& owner, Duration length) {
   parted_[{"", owner.place().node}] = scheduler_.now() + length;
   scheduler_.log(owner.name(), " is cut off from the master for ", length.ms(), " ms");

@@ -37,7 +37,8 @@ struct Tally {
   uint64_t operations = 0, reads = 0, givenUp = 0, messages = 0, cuts = 0, partitions = 0, stops = 0, ownerKills = 0,
            filesLost = 0, masterKills = 0, crashes = 0, diskFaults = 0, tornSectors = 0, orderlyStops = 0, left = 0, clientsDead = 0;
   uint64_t published = 0, overwritten = 0, evicted = 0, invalidated = 0, fenced = 0, noSpace = 0, fetches = 0, replicas = 0, elsewhere = 0,
-           revived = 0, temporary = 0, copies = 0, fromReserve = 0, rejoins = 0;
+           revived = 0, temporary = 0, copies = 0, fromReserve = 0, rejoins = 0,
+           endedMidway = 0;
   uint64_t ssddKills = 0, persists = 0, persistsTaken = 0, ssdLoads = 0, staged = 0, ssdEvicted = 0, ssdLost = 0, ssdDamaged = 0;
   void count(const master::MasterCounters&);
   void count(const owner::OwnerCounters&);
@@ -49,7 +50,7 @@ struct Tally {
   X(operations) X(reads) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(ownerKills) X(filesLost) X(masterKills)    \
   X(crashes) X(diskFaults) X(tornSectors) X(orderlyStops) X(left) X(clientsDead) X(published) X(overwritten) X(evicted)              \
   X(invalidated) X(fenced) X(noSpace) X(fetches) X(replicas) X(elsewhere) X(revived) X(temporary) X(copies) X(fromReserve) X(rejoins)     \
-  X(ssddKills) X(persists) X(persistsTaken) X(ssdLoads) X(staged) X(ssdEvicted) X(ssdLost) X(ssdDamaged)
+  X(endedMidway) X(ssddKills) X(persists) X(persistsTaken) X(ssdLoads) X(staged) X(ssdEvicted) X(ssdLost) X(ssdDamaged)
 
 class World {
  public:
@@ -96,6 +97,9 @@ class World {
   void masterEnded();
   void masterWrites();
   void ownerReports(SimOwner&);
+  // One in so many, of what an owner does; then it ends on the way.
+  bool endsMidway(uint64_t oneIn) { return faults_.ownerKills != 0 && scheduler_.oneIn(oneIn); }
+  void endMidway(SimOwner&);
   void restartLater(SimOwner&);
   std::vector<bool> heldOf(const Memory&, const std::vector<uint64_t>& refs) const;
   void show(const std::string& who, const rpc::Request&);

@@ -161,6 +161,14 @@ TEST_CASE("json: bytes that are no UTF-8 come as escapes") {
   CHECK(jsonString("\xe2\x82") == R"("\u00e2\u0082")");
 }
 
+TEST_CASE("utf-8: what a decoder of code points up to U+10FFFF takes, and nothing else") {
+  for (const char* good : {"", "a", "\x7f", "\xc3\xa4", "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) CHECK(isUtf8(good));
+  for (const char* bad : {"\x80", "\xc0\x80", "\xc3", "\xc3(", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
+                          "\xf8\x88\x80\x80\x80", "\xfc\x84\x80\x80\x80\x80", "\xff", "good then \xf7\xbf\xbf\xbf"}) {
+    CHECK_FALSE(isUtf8(bad));
+  }
+}
+
 // --- configuration
 
 Config config(const std::string& text) {

@@ -99,6 +99,30 @@ TEST_CASE("owner enrolment: what an ssdd has from another cluster is not taken")
   CHECK_FALSE(w.n.core.takesSsd(Incarnation(9), false));
 }
 
+TEST_CASE("owner enrolment: whatever of a new master an ended life had written down, the next life talks to that master") {
+  // The words as met() leaves them one after the other: a term that is new, and one of another cluster.
+  struct Left {
+    uint64_t cluster, term, master;
+  };
+  for (const Left left : {Left{0xc1, 5, 50}, Left{0xc1, 5, 60}, Left{0xc1, 6, 60}}) {
+    World w;
+    REQUIRE(w.met(5, 50).ok());
+    w.n.header().highestTerm = left.term;
+    w.n.header().highestMaster = left.master;
+    CHECK(w.met(6, 60).ok());
+    CHECK_FALSE(w.met(5, 50).ok());
+  }
+  for (const Left left : {Left{0xc1, 0, 50}, Left{0xc2, 0, 50}, Left{0xc2, 0, 60}, Left{0xc2, 9, 60}}) {
+    World w;
+    REQUIRE(w.met(5, 50).ok());
+    w.n.header().clusterId = left.cluster;
+    w.n.header().highestTerm = left.term;
+    w.n.header().highestMaster = left.master;
+    CHECK(w.enrolment->met({"c2", "c", Term(9), Incarnation(60)}, w.n.now).ok());
+    CHECK(w.met(5, 50).ok());  // the first cluster is another one again
+  }
+}
+
 TEST_CASE("owner enrolment: a master of an earlier term, or another one of the same term, is not talked to") {
   World w;
   REQUIRE(w.met(5, 50).ok());

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -67,7 +68,11 @@ struct HostStub final : Host {
   void exportFailed(ExportId id) override { failed.insert(id); }
   void ssd(ssd::Message message) override { toSsd.push_back(std::move(message)); }
   void ssdStartOver(const char*) override { startedOver = true; }
-  void unexport(ExportId id) override { CHECK(exported.erase(id) == 1); }
+  void unexport(ExportId id) override {
+    CHECK(exported.erase(id) == 1);
+    if (noLink) noLink(id);
+  }
+  std::function<void(ExportId)> noLink;  // nobody could be reading: the end of an export is told at once
   bool neighbour(const rpc::Peer& peer) override { return peer.hostId == "h"; }
   void leave() override { left = true; }
   std::deque<Fetch> fetches;

@@ -429,6 +429,35 @@ TEST_CASE("inventory: refused as a whole, everything is to be dropped before the
   CHECK_FALSE(n.committed("k"));
 }
 
+// What the next life makes of the directory of a node.
+std::unique_ptr<shm::DirectoryWriter> adoptedOf(const Node& n) {
+  shm::DirectoryWriter::Memory memory{&n.header(), nullptr, nullptr, nullptr};
+  memory.tags = reinterpret_cast<shm::Word*>(n.directoryPages.data() + memory.header->tagsOffset);
+  memory.slots = reinterpret_cast<shm::DirectorySlot*>(n.directoryPages.data() + memory.header->slotsOffset);
+  memory.keys = n.keyPages.data() + sizeof(shm::KeysHeader);
+  Result<std::unique_ptr<shm::DirectoryWriter>> adopted = shm::DirectoryWriter::adopt(memory, n.shape);
+  REQUIRE(adopted.ok());
+  return std::move(adopted).value();
+}
+
+TEST_CASE("adoption: values that the last life was dropping when it ended go") {
+  Node n;
+  const uint32_t gone = n.put("gone", 7, 0), value = n.put("value", 8, 65536), victim = n.put("victim", 9, 131072);
+  n.reclaim("victim", PutId(9), 131072);
+  // The first stores of a drop, and of its retired slots the first.
+  n.header().contentIncarnation = 0;
+  n.directory.retire(gone);
+  const std::unique_ptr<shm::DirectoryWriter> directory = adoptedOf(n);
+  HostStub host;
+  OwnerCore next({"n"}, *directory, n.segmentPages.data(), kSegmentBytes, host);
+  next.adopt({}, n.now);
+  for (const uint32_t slot : {gone, value, victim}) CHECK((directory->state(slot) == SlotState::retired));
+  next.keep(n.now);
+  CHECK_FALSE(bool(next.content()));
+  next.joined(Incarnation(900), seconds(10), n.now, n.now);
+  CHECK(next.serving(n.now));
+}
+
 TEST_CASE("adoption: values and what clients hold or write go on, what the last life had begun ends") {
   Node n;
   const uint32_t value = n.put("value", 7, 0), held = n.put("held", 8, 65536), victim = n.put("victim", 9, 131072);
@@ -440,16 +469,11 @@ TEST_CASE("adoption: values and what clients hold or write go on, what the last 
   n.onRef(CommandKind::commit, pending.slotRef);
   route(n, (n.get("flight"), n.take(Kind::getStart)), PutId(13), 393216);
 
-  shm::DirectoryWriter::Memory memory{reinterpret_cast<shm::DirectoryHeader*>(n.directoryPages.data()), nullptr, nullptr, nullptr};
-  memory.tags = reinterpret_cast<shm::Word*>(n.directoryPages.data() + memory.header->tagsOffset);
-  memory.slots = reinterpret_cast<shm::DirectorySlot*>(n.directoryPages.data() + memory.header->slotsOffset);
-  memory.keys = n.keyPages.data() + sizeof(shm::KeysHeader);
-  Result<std::unique_ptr<shm::DirectoryWriter>> adopted = shm::DirectoryWriter::adopt(memory, n.shape);
-  REQUIRE(adopted.ok());
-  shm::DirectoryWriter& directory = **adopted;
+  const std::unique_ptr<shm::DirectoryWriter> adopted = adoptedOf(n);
+  shm::DirectoryWriter& directory = *adopted;
   HostStub host;
   OwnerCore next({"n"}, directory, n.segmentPages.data(), kSegmentBytes, host);
-  next.adopt({1});
+  next.adopt({1}, n.now);
   const auto stateOf = [&](uint64_t ref) { return directory.state(shm::slotOfRef(ref)); };
   CHECK((directory.state(value) == SlotState::committed));
   CHECK((directory.state(held) == SlotState::retired));

@@ -424,6 +424,58 @@ struct ReservedNode : Node {
   }
 };
 
+TEST_CASE("owner reserve: a size for which there was no room is asked for when it is used again, not whenever another one is") {
+  Reserve reserve(16 * 1024);
+  const Time now{1};
+  const auto asked = [&] {
+    std::vector<uint64_t> sizes;
+    for (const Reserve::Want& want : reserve.refill()) sizes.push_back(want.extentBytes);
+    return sizes;
+  };
+  CHECK_FALSE(reserve.take(1024, now));
+  CHECK(asked() == std::vector<uint64_t>{1024});
+  reserve.answered(1024, std::vector<uint64_t>(16, 0));
+  CHECK_FALSE(reserve.take(2048, now));
+  CHECK(asked().empty());
+  for (int i = 0; i < 7; ++i) CHECK(reserve.take(1024, now));
+  CHECK(asked().empty());  // there is room for both now; this one has enough
+  CHECK_FALSE(reserve.take(2048, now));
+  CHECK(asked() == std::vector<uint64_t>{2048});
+}
+
+TEST_CASE("owner: the age of the oldest put, grant, copy and export") {
+  Node n;
+  const auto ages = [&] { return n.core.oldest(n.now); };
+  CHECK(ages().put.ns == 0);
+  const Answer first = n.granted("first", 7, 0);
+  n.pass(seconds(2));
+  const Answer second = n.granted("second", 8, 65536, 0, 2);
+  n.pass(seconds(1));
+  CHECK(ages().grant.ms() == 3000);
+  n.onRef(shm::CommandKind::commit, first.slotRef);
+  CHECK(ages().put.ms() == 3000);
+  CHECK(ages().grant.ms() == 1000);
+  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK(ages().put.ms() == 1000);
+  n.core.clientGone(ClientId(2), n.now);
+  CHECK(ages().put.ns == 0);
+  CHECK(ages().flight.ns == 0);
+  n.get("k");
+  rpc::Reply route;
+  route.id = n.take(Kind::getStart).id;
+  route.fetch = true;
+  route.peer.node = "far";
+  route.putId = PutId(9);
+  route.bytes = kLarge;
+  route.offset = 131072;
+  n.reply(route);
+  n.pass(milliseconds(500));
+  CHECK(ages().flight.ms() == 500);
+  n.core.fetched(n.host.fetches.front().id, {}, n.now);
+  CHECK(ages().flight.ns == 0);
+  CHECK(ages().exported.ns == 0);
+}
+
 TEST_CASE("owner reserve: it goes back when the master wants it, and is not asked for again before the next put") {
   ReservedNode n;
   const Answer grant = n.answer(n.putStart("k", 1000));

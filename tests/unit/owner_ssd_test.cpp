@@ -265,6 +265,25 @@ TEST_CASE("stage: what is loaded is exported as it comes, and its place goes whe
   CHECK(n.allFree());
 }
 
+TEST_CASE("stage: it ends once where nobody can be reading, so that the end of the export is known at once") {
+  for (const bool term : {false, true}) {
+    CAPTURE(term);
+    SsdNode n;
+    n.host.noLink = [&](ExportId id) { n.core.unexported(id, n.now); };
+    n.stage(7, "k", 5, 8192);
+    n.core.fetched(n.host.fetches.front().id, {}, n.now);
+    if (term) {
+      n.core.keep(n.now);
+    } else {
+      n.unstage(8, 7);
+      CHECK((n.take(rpc::RequestKind::unstaged).command == OperationId(8)));
+      CHECK(n.sent(rpc::RequestKind::unstaged) == 0);
+    }
+    CHECK(n.core.exports() == 0);
+    CHECK(n.allFree());
+  }
+}
+
 TEST_CASE("stage: an ssdd that counts bytes that cannot be is cut off, and nobody is told that they are there") {
   for (const uint64_t bytes : {uint64_t{4095}, kLarge + 1, UINT64_MAX}) {
     CAPTURE(bytes);
@@ -574,7 +593,7 @@ TEST_CASE("ssd: one that is not empty is taken only before the master is told wh
 TEST_CASE("ssd: extents that an ssdd of the last life may be writing stay in use until it is calm") {
   Node n(64, false);
   REQUIRE(n.directory.grant("k", keyHash("k"), 4096, 100, kSsdWriter.value, OperationId(4)));
-  n.core.adopt({kSsdWriter.value});
+  n.core.adopt({kSsdWriter.value}, n.now);
   n.core.keep(n.now);
   n.scanAll();
   CHECK(n.core.occupied().size() == 1);

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "file_watch.h"
 #include "options.h"
 #include "rpc/access.h"
 #include "rpc/daemon.h"
@@ -103,11 +104,17 @@ int run(const Options& options) {
                              (address->empty() ? "off" : *address);
   log::info("ready: cluster " + identity.cluster + ", " + status);
   rpc::announceReady(options.readyFd, status);
-  daemon.stopped().wait(daemon.waitScope());
+  FileWatch::Files files{{}, config.master.stateDir, statePath, *stateLock, what};
+  for (const std::string& path : {paths->masterDir() + "/lock", socket}) {
+    if (Error error = files.sharedMemory.add(path); !error.ok()) return fail(error);
+  }
+  FileWatch watch(daemon, std::move(files), [&] { service.storeAgain(); });
+  const Error lost = daemon.stopped().then([] { return Error{}; }).exclusiveJoin(watch.lost()).wait(daemon.waitScope());
   rpc::announceStopping();
-  ::unlink(socket.c_str());
+  // Without its lock the socket may be another's.
+  if (socketLock->named(paths->masterDir() + "/lock")) ::unlink(socket.c_str());
   daemon.settle();
-  return 0;
+  return lost.ok() ? 0 : fail({lost.code, lost.detail + ": this master ends, and is to be started anew"});
 }
 
 }  // namespace

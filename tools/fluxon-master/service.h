@@ -33,6 +33,11 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   // Outbox
   void send(Member& member, rpc::MasterMessage message) override { channels_.send(member, std::move(message)); }
   void persist() override { writer_.changed(); }
+  // What is on disk has gone.
+  void storeAgain() {
+    writer_.changed();
+    run();
+  }
 
  private:
   class MasterServer;

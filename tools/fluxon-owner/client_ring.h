@@ -35,18 +35,26 @@ class ClientRing {
 
   // Held words in use.
   size_t held() const;
-  // Calls each(slot of the directory) for what the client has read since the last call, newest first; the numbers are the client's.
+  // Calls each(slot of the directory) for what the client has read since the last call: of each shard the newest ones first, `most`
+  // in all, shared out over the shards; the rest counts as seen. The numbers are the client's. How many there were.
   template <class Each>
-  void takeTouches(Each each) {
+  uint32_t takeTouches(uint32_t most, Each each) {
+    uint64_t heads[shm::kTouchShards];
+    uint32_t fresh[shm::kTouchShards], busy = 0, left = most;
     for (uint32_t s = 0; s < shm::kTouchShards; ++s) {
-      const shm::TouchShard& shard = file_.touches[s];
-      const uint64_t head = shard.head.load(std::memory_order_acquire);
-      const uint64_t fresh = std::min<uint64_t>(head - touchesSeen_[s], shm::kTouchesPerShard);
-      touchesSeen_[s] = head;
-      for (uint64_t i = 0; i < fresh; ++i) {
-        if (!each(shard.slots[(head - 1 - i) % shm::kTouchesPerShard].load(std::memory_order_relaxed))) break;
-      }
+      heads[s] = file_.touches[s].head.load(std::memory_order_acquire);
+      fresh[s] = static_cast<uint32_t>(std::min<uint64_t>(heads[s] - touchesSeen_[s], shm::kTouchesPerShard));
+      touchesSeen_[s] = heads[s];
+      busy += fresh[s] != 0;
     }
+    for (uint32_t s = 0; s < shm::kTouchShards; ++s) {
+      if (fresh[s] == 0) continue;
+      const uint32_t count = std::min(fresh[s], left / busy--);
+      for (uint64_t i = 1; i <= count; ++i)
+        each(file_.touches[s].slots[(heads[s] - i) % shm::kTouchesPerShard].load(std::memory_order_relaxed));
+      left -= count;
+    }
+    return most - left;
   }
 
  private:

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
 #include "attach.h"
 #include "base/log.h"
@@ -22,7 +21,6 @@ namespace {
 
 constexpr size_t kSlice = 128;  // commands between two looks at everything else
 constexpr int kMessagesATurn = 16;
-constexpr size_t kLargestTouchReport = 16384;
 
 bool sendMessage(int socket, const shm::AttachReply& reply, const int* descriptors, size_t count) {
   return sendWithDescriptors(socket, &reply, sizeof reply, descriptors, count);
@@ -55,6 +53,7 @@ Clients::Clients(rpc::Daemon& daemon, NodeFiles& files, uint64_t maxClients, Eve
       files_(files),
       maxClients_(maxClients),
       events_(std::move(events)),
+      touches_(files.directory().slotCount()),
       tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {}
 Clients::~Clients() = default;
 
@@ -72,9 +71,11 @@ std::set<uint64_t> Clients::adopt() {
     Result<shm::Descriptor> file = shm::openFile(path, shm::Access::readWrite);
     Result<shm::MappedFile> map = file ? shm::MappedFile::map(file->get(), shm::Access::readWrite, path) : file.error();
     const uint64_t id = std::strtoull(name.c_str() + 7, nullptr, 10);
-    const auto* shared = map ? reinterpret_cast<const shm::ClientFile*>(map->data()) : nullptr;
-    const bool good = shared && map->bytes() == sizeof(shm::ClientFile) &&
-                      !shm::refuse(shared->header.file, shm::kClientMagic, map->bytes()) && id != 0 && shared->header.clientId == id;
+    const auto client = map ? std::make_shared<ClientMap>(std::move(map).value()) : nullptr;
+    const auto* shared = client ? &client->shared() : nullptr;
+    const bool good = shared && client->file.bytes() == sizeof(shm::ClientFile) &&
+                      !shm::refuse(shared->header.file, shm::kClientMagic, client->file.bytes()) && id != 0 &&
+                      shared->header.clientId == id;
     if (!good) {
       log::warn(path + " is no client's file, and is removed");
       ::unlink(path.c_str());
@@ -86,11 +87,11 @@ std::set<uint64_t> Clients::adopt() {
       ::unlink(path.c_str());
       continue;
     }
-    Client& client = clients_[ClientId(id)];
-    client.id = ClientId(id);
-    client.map = std::make_shared<shm::MappedFile>(std::move(map).value());
-    client.ring.emplace(client.shared());
-    client.file = std::move(file).value();
+    Client& adopted = clients_[ClientId(id)];
+    adopted.id = ClientId(id);
+    adopted.map = client;
+    adopted.ring.emplace(adopted.shared());
+    adopted.file = std::move(file).value();
     living.insert(id);
   }
   if (!living.empty()) log::info(std::to_string(living.size()) + " clients of the last life still hold values");
@@ -98,9 +99,8 @@ std::set<uint64_t> Clients::adopt() {
 }
 
 Error Clients::listen() {
-  bell_ = shm::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   listener_ = shm::Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!bell_ || !listener_) return systemError("socket", errno);
+  if (!listener_) return systemError("socket", errno);
   const std::string path = files_.file("socket");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -113,15 +113,15 @@ Error Clients::listen() {
   if (::listen(listener_.get(), 64) != 0) return systemError("listen " + path, errno);
   using Observer = kj::UnixEventPort::FdObserver;
   listenerObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, listener_.get(), Observer::OBSERVE_READ);
-  bellObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, bell_.get(), Observer::OBSERVE_READ);
   tasks_->add(accept());
-  tasks_->add(bell());
   tasks_->add(sweep());
+  look();
   return {};
 }
 
 void Clients::stop() {
   tasks_ = nullptr;
+  for (auto& [id, client] : clients_) client.ringing = nullptr;
   ::unlink(files_.file("socket").c_str());
 }
 
@@ -188,9 +188,16 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
   Result<shm::Descriptor> theirs = shm::openFile(path, shm::Access::readWrite);
   const auto open = [&](const char* name) { return shm::openFile(files_.file(name), shm::Access::readOnly); };
   Result<shm::Descriptor> directory = open("directory"), keys = open("keys"), segment = open("segment");
-  if (!map || !theirs || !directory || !keys || !segment) {
+  shm::Descriptor bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const Error noBell = bell ? Error{} : systemError("eventfd", errno);
+  if (!map || !theirs || !directory || !keys || !segment || !bell) {
     ::unlink(path.c_str());
-    return refuse(!map ? map.error() : !theirs ? theirs.error() : !directory ? directory.error() : !keys ? keys.error() : segment.error());
+    return refuse(!map         ? map.error()
+                  : !theirs    ? theirs.error()
+                  : !directory ? directory.error()
+                  : !keys      ? keys.error()
+                  : !segment   ? segment.error()
+                               : noBell);
   }
   if (::flock(theirs->get(), LOCK_EX | LOCK_NB) != 0) {
     ::unlink(path.c_str());
@@ -210,20 +217,24 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
   header.attachedNs = bootTime().ns;
   std::memcpy(header.name, request.name, sizeof header.name - 1);
 
-  const int descriptors[shm::kAttachDescriptors] = {theirs->get(), directory->get(), keys->get(), segment->get(), bell_.get()};
+  const int descriptors[shm::kAttachDescriptors] = {theirs->get(), directory->get(), keys->get(), segment->get(), bell.get()};
   if (!sendMessage(socket.get(), makeReply(Code::ok, id, ""), descriptors, shm::kAttachDescriptors)) {
     ::unlink(path.c_str());
     return;
   }
   Client& client = clients_[id];
   client.id = id;
-  client.map = std::make_shared<shm::MappedFile>(std::move(map).value());
+  client.map = std::make_shared<ClientMap>(std::move(map).value());
   client.ring.emplace(client.shared());
   client.file = std::move(file).value();
   client.socket = std::move(socket);
+  client.bell = std::move(bell);
+  client.pid = peer.pid;
   client.attached = true;
   using Observer = kj::UnixEventPort::FdObserver;
   client.observer = kj::heap<Observer>(daemon_.io().unixEventPort, client.socket.get(), Observer::OBSERVE_READ);
+  client.bellObserver = kj::heap<Observer>(daemon_.io().unixEventPort, client.bell.get(), Observer::OBSERVE_READ);
+  client.ringing = ringing(client).eagerlyEvaluate([this](kj::Exception&& error) { taskFailed(kj::mv(error)); });
   log::debug("client " + std::to_string(id.value) + " attaches, pid " + std::to_string(peer.pid));
   tasks_->add(watch(id));
 }
@@ -270,13 +281,30 @@ void Clients::handOverSegment(Client& client) {
 void Clients::lookAt(ClientId id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
-  if (::flock(found->second.file.get(), LOCK_EX | LOCK_NB) != 0) return;
-  dead_.add(found->second.shared());
+  Client& client = found->second;
+  if (client.attached && client.map->guard.broken()) {
+    ++refused_;
+    const std::string who = "client " + std::to_string(id.value) + ", pid " + std::to_string(client.pid);
+    log::warn(who + ", has cut its file short: it is not heard any more");
+    client.attached = false;
+    ::shutdown(client.socket.get(), SHUT_RDWR);  // its watch sees the end
+  }
+  if (::flock(client.file.get(), LOCK_EX | LOCK_NB) != 0) return;
+  dead_.add(client.shared());
   ::unlink(files_.file("client-" + std::to_string(id.value)).c_str());
   log::debug("client " + std::to_string(id.value) + " is gone");
   clients_.erase(found);
   events_.gone(id);
   events_.slice();
+}
+
+Error Clients::namesWhole() const {
+  for (const auto& [id, client] : clients_) {
+    struct stat info;
+    if (::fstat(client.file.get(), &info) == 0 && info.st_nlink > 0) continue;
+    return {Code::system, files_.file("client-" + std::to_string(id.value)) + " has been removed"};
+  }
+  return {};
 }
 
 kj::Promise<void> Clients::sweep() {
@@ -288,9 +316,16 @@ kj::Promise<void> Clients::sweep() {
   });
 }
 
-kj::Promise<void> Clients::bell() {
-  uint64_t rung;
-  [[maybe_unused]] const ssize_t n = ::read(bell_.get(), &rung, sizeof rung);  // one read takes the whole count
+kj::Promise<void> Clients::ringing(Client& client) {
+  return client.bellObserver->whenBecomesReadable().then([this, &client] {
+    // One look for all that have rung in this turn.
+    if (!std::exchange(looks_, true)) tasks_->add(kj::evalLater([this] { look(); }));
+    return ringing(client);
+  });
+}
+
+void Clients::look() {
+  looks_ = false;
   shm::Half& asleep = files_.header().controlAsleep;
   asleep.store(0, std::memory_order_seq_cst);
   bool more = drain(kSlice);
@@ -299,19 +334,27 @@ kj::Promise<void> Clients::bell() {
     more = drain(kSlice);
     if (more) asleep.store(0, std::memory_order_seq_cst);
   }
-  if (more) return kj::evalLater([this] { return bell(); });
-  return bellObserver_->whenBecomesReadable().then([this] { return bell(); });
+  if (!more) return;
+  // By the timer, which is looked at together with sockets and signals: rings that are never empty keep nobody else waiting.
+  looks_ = true;
+  tasks_->add(daemon_.timer().afterDelay(0 * kj::NANOSECONDS).then([this] { look(); }));
 }
 
 // Runs at most `limit` commands, in turn over the clients. True: there are more.
 bool Clients::drain(size_t limit) {
   size_t left = limit;
   bool more = false;
-  for (auto& [id, client] : clients_) {
-    if (client.attached) more |= drainOne(client, left);
+  auto next = clients_.upper_bound(served_);
+  for (size_t count = clients_.size(); count > 0 && left > 0; --count, ++next) {
+    if (next == clients_.end()) next = clients_.begin();
+    auto& [id, client] = *next;
+    if (!client.attached) continue;
+    const size_t before = left;
+    more |= drainOne(client, left);
+    if (left != before) served_ = id;
   }
   if (left != limit) events_.slice();
-  return more;
+  return more || left == 0;
 }
 
 bool Clients::drainOne(Client& client, size_t& left) {
@@ -337,24 +380,24 @@ bool Clients::answer(Caller caller, const Answer& answer) {
   return found != clients_.end() && found->second.ring->answer(caller.slot, answer);
 }
 
-std::vector<std::shared_ptr<shm::MappedFile>> Clients::files() const {
-  std::vector<std::shared_ptr<shm::MappedFile>> files;
+std::vector<std::shared_ptr<ClientMap>> Clients::files() const {
+  std::vector<std::shared_ptr<ClientMap>> files;
   for (const auto& [id, client] : clients_) files.push_back(client.map);
   return files;
 }
 
 std::vector<uint32_t> Clients::takeTouches() {
-  std::vector<uint32_t> newestFirst;
-  std::unordered_set<uint32_t> seen;
-  for (auto& [id, client] : clients_) {
-    client.ring->takeTouches([&](uint32_t slot) {
-      if (newestFirst.size() == kLargestTouchReport) return false;
-      if (seen.insert(slot).second) newestFirst.push_back(slot);
-      return true;
-    });
+  std::vector<ClientRing*> rings;
+  std::vector<ClientId> ids;
+  auto next = clients_.upper_bound(touched_);
+  for (size_t count = clients_.size(); count > 0; --count, ++next) {
+    if (next == clients_.end()) next = clients_.begin();
+    rings.push_back(&*next->second.ring);
+    ids.push_back(next->first);
   }
-  std::reverse(newestFirst.begin(), newestFirst.end());
-  return newestFirst;
+  Touches::Taken taken = touches_.take(rings);
+  if (taken.clients > 0) touched_ = ids[taken.clients - 1];
+  return std::move(taken.slots);
 }
 
 ClientTotals Clients::totals() const {

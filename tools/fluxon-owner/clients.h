@@ -6,8 +6,14 @@
 //   free exactly when no process maps the file any more (forked children that keep the mapping count). The end of the socket
 //   says when to look; else we look once a second. A socket alone proves nothing: fork, exec and closefrom end it too.
 //
+//   A client whose file has been cut short is not heard any more. What it was granted stays its own until its lock is free, since it may
+//   be writing there; what it held is let go.
+//
 // Invariant: controlAsleep is 1 while no one looks at the rings: it is set before the last look (seq_cst on both sides), so a client
-// that saw 0 is seen by that look, and one that saw 1 rings the eventfd.
+// that saw 0 is seen by that look, and one that saw 1 rings its bell.
+//   Each client has a bell of its own, an eventfd, so that none can take what another has rung. Nobody reads it: epoll tells each
+//   write of it, whatever the counter is, and no read can block on an open file description whose flags are the client's to change.
+// Fairness: a look runs kSlice commands at most, and begins behind the client that was served last.
 // One thread (the control thread); scans of hazards share the mappings through shared_ptr.
 #pragma once
 
@@ -27,10 +33,20 @@
 #include "owner_core.h"
 #include "rpc/daemon.h"
 #include "shm/client_format.h"
+#include "shm/fault_guard.h"
 #include "shm/mapped_file.h"
 #include "ssd/ssdd_format.h"
+#include "touches.h"
 
 namespace fluxon::owner {
+
+// A client's file as the owner maps it. The client can cut it short: that breaks this mapping of it and nothing else.
+struct ClientMap {
+  explicit ClientMap(shm::MappedFile mapped) : file(std::move(mapped)), guard(shm::FaultGuard::losable(file)) {}
+  shm::ClientFile& shared() const { return *reinterpret_cast<shm::ClientFile*>(file.data()); }
+  shm::MappedFile file;
+  shm::FaultGuard guard;
+};
 
 // Totals over all clients, living and dead.
 struct ClientTotals {
@@ -61,31 +77,36 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   void stop();
   bool answer(Caller, const Answer&);
   // Files of all clients that may hold something; they stay mapped while the result is kept.
-  std::vector<std::shared_ptr<shm::MappedFile>> files() const;
-  // Slots that clients have read since the last call, oldest first, each once.
+  std::vector<std::shared_ptr<ClientMap>> files() const;
+  // Slots that clients have read since the last calls, oldest first, each once.
   std::vector<uint32_t> takeTouches();
   ClientTotals totals() const;
   size_t count() const { return clients_.size(); }
   size_t held() const;  // held words in use
   uint64_t refused() const { return refused_; }
+  // A client whose file has lost its name would not be found by the next life, which would then give away what that client holds.
+  Error namesWhole() const;
 
  private:
   struct Client {
     ClientId id;
-    std::shared_ptr<shm::MappedFile> map;
+    std::shared_ptr<ClientMap> map;
     shm::Descriptor file;    // our own description: a flock that succeeds on it proves the end
-    shm::Descriptor socket;
-    kj::Own<kj::UnixEventPort::FdObserver> observer;
+    shm::Descriptor socket, bell;
+    kj::Own<kj::UnixEventPort::FdObserver> observer, bellObserver;
+    kj::Promise<void> ringing = nullptr;  // waits for the bell
     std::optional<ClientRing> ring;
     bool attached = false;  // in this life: its ring is read
-    shm::ClientFile& shared() const { return *reinterpret_cast<shm::ClientFile*>(map->data()); }
+    pid_t pid = 0;
+    shm::ClientFile& shared() const { return map->shared(); }
   };
 
   kj::Promise<void> accept();
   kj::Promise<void> converse(shm::Descriptor socket);
   kj::Promise<void> watch(ClientId);
   kj::Promise<void> sweep();
-  kj::Promise<void> bell();
+  kj::Promise<void> ringing(Client&);
+  void look();
   void attach(shm::Descriptor& socket, const shm::AttachRequest&);
   void handOverSegment(Client&);
   void lookAt(ClientId);
@@ -97,9 +118,13 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   NodeFiles& files_;
   uint64_t maxClients_;
   Events events_;
-  shm::Descriptor listener_, bell_;
-  kj::Own<kj::UnixEventPort::FdObserver> listenerObserver_, bellObserver_;
+  shm::Descriptor listener_;
+  kj::Own<kj::UnixEventPort::FdObserver> listenerObserver_;
   std::map<ClientId, Client> clients_;
+  ClientId served_;         // the last one whose command was run
+  bool looks_ = false;  // a look is to come
+  Touches touches_;
+  ClientId touched_;  // the last one whose touches were taken
   ClientTotals dead_;
   uint64_t nextId_ = 1;
   uint64_t refused_ = 0;

@@ -197,9 +197,10 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
   }
   ++counters_.putsFromReserve;
   puts_[*slot] = Put{isInline ? ClientId() : caller.client, OperationId(), PutId(), command.flags, command.lease, false};
+  puts_[*slot].since = now;
   if (isInline) {
     std::memcpy(segment_ + *offset, command.extra.data(), command.extra.size());
-    return submit(*slot, caller, command.kind);
+    return submit(*slot, caller, command.kind, now);
   }
   Answer answer;
   answer.slotRef = directory_.ref(*slot);
@@ -233,7 +234,7 @@ void OwnerCore::commit(Caller caller, const Command& command, Time now) {
     answerCode(caller, Code::invalidArgument, "no such grant");
     return;
   }
-  if (!put->orphan && serving(now) && listening_) return submit(slot, caller, command.kind);
+  if (!put->orphan && serving(now) && listening_) return submit(slot, caller, command.kind, now);
   const std::string key(directory_.key(slot));
   const bool orphan = put->orphan;
   giveUpPut(slot, true);

@@ -21,8 +21,6 @@ Error Enrolment::met(const rpc::Hello& hello, Time now) {
     return {Code::unavailable, "the master of term " + std::to_string(hello.term.value) + " has been replaced by one of term " +
                                    std::to_string(highest)};
   }
-  header_.highestTerm.store(hello.term.value, std::memory_order_relaxed);
-  header_.highestMaster.store(hello.master.value, std::memory_order_relaxed);
   met_ = hello.term;
   metMaster_ = hello.master;
   anew_ = before != cluster || met_ != term_ || metMaster_ != master_ || core_.fenced();
@@ -32,8 +30,24 @@ Error Enrolment::met(const rpc::Hello& hello, Time now) {
   } else if (anew_) {
     core_.keep(now);
   }
-  header_.clusterId.store(cluster, std::memory_order_relaxed);
+  remember(cluster, hello);
   return {};
+}
+
+// This process may end between any two of the stores: what is in the header then refuses no master but one that has been replaced. The
+// master is written before its term, as the other way round the new term would name the old master. Of another cluster nothing is
+// known before its id is there.
+void Enrolment::remember(uint64_t cluster, const rpc::Hello& hello) {
+  const auto store = [](shm::Word& word, uint64_t value) {
+    FLUXON_MAY_END();
+    word.store(value, std::memory_order_seq_cst);
+  };
+  if (header_.clusterId.load(std::memory_order_relaxed) != cluster) {
+    store(header_.highestTerm, 0);
+    store(header_.clusterId, cluster);
+  }
+  store(header_.highestMaster, hello.master.value);
+  store(header_.highestTerm, hello.term.value);
 }
 
 const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {

@@ -10,7 +10,7 @@
 //
 // Invariants
 //   1. A (term, master) lower than the highest seen of its cluster, or equal to it in term but of another master, is refused: it is a
-//      master that has been replaced. The highest is kept in shared memory and outlives this process.
+//      master that has been replaced. The highest is kept in shared memory and outlives this process, wherever that ends.
 //   2. An incarnation registers anew with nothing under way that may write into the segment, but into extents that it says are in use
 //      (OwnerCore::unsettled).
 //   3. What the master says to one life is never heard by another.
@@ -55,6 +55,8 @@ class Enrolment {
   bool fenced();
 
  private:
+  void remember(uint64_t cluster, const rpc::Hello&);
+
   OwnerCore& core_;
   shm::DirectoryHeader& header_;
   std::string cluster_;

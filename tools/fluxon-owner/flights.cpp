@@ -106,6 +106,7 @@ std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time 
   }
   ++(fetch.ssd ? counters_.ssdLoads : counters_.fetches);
   flight.slot = *slot;
+  flight.since = now;
   if (fetch.ssd) loadBegins(flight, now);
   fetch.id = nextTask_++;
   flights_.emplace(fetch.id, std::move(flight));

@@ -12,15 +12,22 @@ constexpr uint64_t kOnSsd = uint64_t{1} << 63;  // in an inventory: no offset, b
 
 }  // namespace
 
-void OwnerCore::adopt(const std::set<uint64_t>& living) {
+void OwnerCore::adopt(const std::set<uint64_t>& living, Time now) {
+  const bool worthless = !directory_.content();  // the last life ended while it dropped its values
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     switch (directory_.state(slot)) {
-      case shm::SlotState::free: case shm::SlotState::committed: break;
+      case shm::SlotState::free: break;
       case shm::SlotState::retired: retired_.push_back(slot); break;
-      // The scan that was to decide has ended with its process.
-      case shm::SlotState::reclaiming:
-        FLUXON_MARK("owner: adopts a slot that was being reclaimed");
-        directory_.keep(slot);
+      case shm::SlotState::committed: case shm::SlotState::reclaiming:
+        if (worthless) {
+          FLUXON_MARK("owner: adopts a value that its last life was about to drop");
+          directory_.retire(slot);
+          retired_.push_back(slot);
+        } else if (directory_.state(slot) == shm::SlotState::reclaiming) {
+          // The scan that was to decide has ended with its process.
+          FLUXON_MARK("owner: adopts a slot that was being reclaimed");
+          directory_.keep(slot);
+        }
         break;
       // Its writer was done, and who was to decide is gone: nobody writes it. If it was fetched, those who asked may hold it.
       case shm::SlotState::pending:
@@ -36,6 +43,7 @@ void OwnerCore::adopt(const std::set<uint64_t>& living) {
           Put put;
           put.client = ClientId(directory_.writer(slot));
           put.orphan = true;
+          put.since = now;
           puts_.emplace(slot, std::move(put));
           open(std::string(directory_.key(slot)));
         } else {
@@ -80,6 +88,7 @@ void OwnerCore::part(bool keep, Time now) {
   }
   failPending(now);
   pending_.clear();
+  putsAsked_ = 0;
   evictedTold_ = 0;
   beats_.clear();
   begun_.clear();

@@ -11,6 +11,7 @@
 #include "rpc/access.h"
 #include "rpc/daemon.h"
 #include "service.h"
+#include "shm/fault_guard.h"
 
 namespace fluxon::owner {
 namespace {
@@ -23,6 +24,7 @@ int fail(const Error& error) {
 int run(const Options& options) {
   const Config& config = options.config;
   rpc::Daemon daemon;
+  shm::FaultGuard::install("fluxon-owner");
   log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
 
   kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
@@ -58,9 +60,10 @@ int run(const Options& options) {
   kj::Promise<void> announced = service.ready().then(announce).eagerlyEvaluate(nullptr);
   daemon.stopped().exclusiveJoin(service.left()).wait(daemon.waitScope());
   rpc::announceStopping();
-  service.stop().wait(daemon.waitScope());
+  const NodeFiles::Loss& loss = service.loss();
+  if (loss.what != NodeFiles::Loss::What::lock) service.stop().wait(daemon.waitScope());
   daemon.settle();
-  return 0;
+  return loss.error.ok() ? 0 : fail({loss.error.code, loss.error.detail + ": this owner ends, and is to be started anew"});
 }
 
 }  // namespace

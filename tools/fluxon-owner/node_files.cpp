@@ -34,7 +34,11 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
     shm::unlinkNodeFiles(paths, node);
     if (Error failed = files->makeFiles(incarnation); !failed.ok()) return failed;
   }
+  files->segmentGuard_ = shm::FaultGuard::vital(files->segmentMap_, files->file("segment"));
+  files->directoryGuard_ = shm::FaultGuard::vital(files->directoryMap_, files->file("directory"));
+  files->keysGuard_ = shm::FaultGuard::vital(files->keysMap_, files->file("keys"));
   files->header().pid = static_cast<uint64_t>(::getpid());
+  files->life_ = incarnation;
   files->header().life.store(incarnation.value, std::memory_order_seq_cst);
   return files;
 }
@@ -128,8 +132,35 @@ Error NodeFiles::makeFiles(Incarnation incarnation) {
   return {};
 }
 
+Error NodeFiles::complete() {
+  if (Error error = lockName_.add(file("lock")); !error.ok()) return error;
+  for (const char* name : {"segment", "directory", "keys"}) {
+    if (Error error = valueNames_.add(file(name)); !error.ok()) return error;
+  }
+  return socketName_.add(file("socket"));
+}
+
+NodeFiles::Loss NodeFiles::look() const {
+  if (Error error = lockName_.look(); !error.ok()) return {error, Loss::What::lock};
+  if (Error error = valueNames_.look(); !error.ok()) return {error, Loss::What::values};
+  if (Error error = socketName_.look(); !error.ok()) return {error, Loss::What::socket};
+  return {};
+}
+
+// Another owner may have taken over the directory: then it is that one's, with its lease.
+void NodeFiles::disown() {
+  disowned_ = true;
+  if (header().life.load() != life_.value) return;
+  directory_->setServing(Incarnation());
+  directory_->setLease(0);
+}
+
 NodeFiles::~NodeFiles() {
   if (!lock_.acquired()) return;  // the files are another's
+  if (disowned_) {
+    disown();  // once more: an answer of the master may have come since
+    return;
+  }
   if (directory_) {
     directory_->setLease(0);
     directory_->setServing(Incarnation());

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "shm/directory_view.h"
 #include "shm/directory_writer.h"
+#include "shm/fault_guard.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
 #include "shm/segment_format.h"
@@ -27,6 +28,17 @@ class NodeFiles {
   // removed. Clients that map them keep what they hold.
   ~NodeFiles();
   void discard() { discarded_ = true; }
+  // All files are there, the socket too: from here on they are watched.
+  Error complete();
+  // Which file is not what its name leads to any more; any thread. Then this process has to end. The lock: the node is another's, or
+  // may become that at any moment. A file of values: they cannot be adopted, and are dropped. The socket alone: the next life adopts.
+  struct Loss {
+    Error error;
+    enum class What { nothing, socket, values, lock } what = What::nothing;
+  };
+  Loss look() const;
+  // What bears the node's names is not touched any more, and nothing is served from here.
+  void disown();
   // The directory is that of the last life.
   bool adopted() const { return adopted_; }
 
@@ -61,11 +73,15 @@ class NodeFiles {
   int group_;
   shm::LockFile lock_;
   shm::MappedFile segmentMap_, directoryMap_, keysMap_;
+  shm::FaultGuard segmentGuard_, directoryGuard_, keysGuard_;  // without these files there is nothing to serve
   shm::DirectoryWriter::Shape shape_;
   shm::DirectoryWriter::Memory memory_{};
   std::unique_ptr<shm::DirectoryWriter> directory_;
+  Incarnation life_;
   bool adopted_ = false;
   bool discarded_ = false;
+  bool disowned_ = false;
+  shm::NamedFiles lockName_, valueNames_, socketName_;
 };
 
 }  // namespace fluxon::owner

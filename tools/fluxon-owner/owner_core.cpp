@@ -41,6 +41,7 @@ OwnerCore::Pending& OwnerCore::request(rpc::Request request, Caller caller, shm:
   pending.request = std::move(request);
   pending.caller = caller;
   pending.command = command;
+  if (pending.request.kind == rpc::RequestKind::putStart) ++putsAsked_;
   host_.send(pending.request);
   return pending;
 }
@@ -85,7 +86,7 @@ void OwnerCore::awaitReaders(const std::vector<uint32_t>& retired) {
 }
 
 // granted → pending: the bytes are there; the master decides.
-void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
+void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command, Time now) {
   Put& put = puts_.at(slot);
   directory_.submit(slot);
   // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing, and one whose
@@ -93,7 +94,7 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command) {
   if (put.elsewhere) {
     FLUXON_MARK("owner: a put is exported");
     ++counters_.exports;
-    exports_.emplace(ExportId(put.putId.value), Export{slot});
+    exports_.emplace(ExportId(put.putId.value), Export{slot, now});
     const uint64_t bytes = directory_.payloadBytes(slot);
     host_.exportValue(ExportId(put.putId.value), directory_.offset(slot), bytes, bytes);
   } else if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot, put.putId);
@@ -158,6 +159,18 @@ void OwnerCore::clientGone(ClientId client, Time now) {
   std::erase_if(later_, [&](const auto& next) { return next.second.caller.client == client; });
   nextRetiredScan_ = now;  // its hazards are gone
   flush(now);
+}
+
+OwnerCore::Ages OwnerCore::oldest(Time now) const {
+  Ages ages;
+  const auto look = [&](Duration& age, Time since) { age = std::max(age, now - since); };
+  for (const auto& [slot, put] : puts_) {
+    look(ages.put, put.since);
+    if (directory_.state(slot) == shm::SlotState::granted) look(ages.grant, put.since);
+  }
+  for (const auto& [id, flight] : flights_) look(ages.flight, flight.since);
+  for (const auto& [id, exported] : exports_) look(ages.exported, exported.since);
+  return ages;
 }
 
 void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
@@ -237,8 +250,7 @@ void OwnerCore::flush(Time now) {
     request(std::move(ask), {}, shm::CommandKind{});
   }
   if (retired_.empty() || retiredScanning_) return;
-  const auto waits = [](const auto& pending) { return pending.second.request.kind == rpc::RequestKind::putStart; };
-  if (std::any_of(pending_.begin(), pending_.end(), waits)) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
+  if (putsAsked_ > 0) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
   if (nextRetiredScan_ <= now) scanRetired(now);
 }
 

@@ -166,7 +166,7 @@ class OwnerCore {
   OwnerCore(Settings, shm::DirectoryWriter&, char* segment, uint64_t segmentBytes, Host&);
 
   // First of all, over a directory that an earlier process has left. `living`: its clients that still map it.
-  void adopt(const std::set<uint64_t>& living);
+  void adopt(const std::set<uint64_t>& living, Time now);
 
   // Joining. keep(): another term, a fence, or another life: committed values stay for the inventory. drop(): they go as well. Puts
   // being written stay, as orphans; everything else ends. After what they start is over (unsettled() is 0), occupied() is what is in
@@ -231,6 +231,13 @@ class OwnerCore {
   size_t exports() const { return exports_.size(); }
   Incarnation ssdLife() const { return ssdLife_; }
   size_t persists() const { return persists_.size(); }
+  // How long the oldest of each has been open; 0: there is none.
+  struct Ages {
+    Duration put{0};     // begun and not decided
+    Duration grant{0};   // of those, what its writer has not committed or given up
+    Duration flight{0}, exported{0};
+  };
+  Ages oldest(Time now) const;
 
  private:
   struct Put {
@@ -244,6 +251,7 @@ class OwnerCore {
     // Older slots of the key that its submit retired. The master names their extents until it has decided, so they are not
     // released before its reply.
     std::vector<uint32_t> replaced;
+    Time since{0};  // granted, or adopted
   };
   struct Pending {
     rpc::Request request;
@@ -279,6 +287,7 @@ class OwnerCore {
     Incarnation ssd;        // of that
     ExportId staged;        // brought from there for another host
     bool orphan = false;  // of a term that is over
+    Time since{0};
   };
   struct Invalidation {
     OperationId order;  // 0: of values that an inventory refused
@@ -375,7 +384,7 @@ class OwnerCore {
 
   // owner_core.cpp
   Pending& request(rpc::Request, Caller, shm::CommandKind);
-  void submit(uint32_t slot, Caller, shm::CommandKind);
+  void submit(uint32_t slot, Caller, shm::CommandKind, Time now);
   std::vector<uint32_t> retireOlder(uint32_t than, PutId putId);
   void awaitReaders(const std::vector<uint32_t>& retired);
   void giveUpPut(uint32_t slot, bool tellMaster);
@@ -404,6 +413,7 @@ class OwnerCore {
   std::map<uint64_t, Flight> flights_;      // bytes under way
   struct Export {
     uint32_t slot = 0;
+    Time since{0};
     bool ending = false;
     // Of what is brought from our SSD for another host: the slot goes when nobody reads or writes it any more and the master says so.
     bool staged = false;
@@ -469,6 +479,7 @@ class OwnerCore {
   bool reportEnds_ = false;   // but for what ssdd has to drop
   uint64_t nextTask_ = 1;  // flights, and what ssdd is asked: one count, since its progress names either
   uint64_t nextId_ = 1;
+  size_t putsAsked_ = 0;  // putStarts among the pending requests
   uint64_t nextScan_ = 1;
   bool retiredScanning_ = false;
   Time nextRetiredScan_{0};

@@ -112,9 +112,12 @@ class PeerLink::Copier {
     if (held.putId != fetch.putId || held.length != fetch.bytes) {
       error = {Code::miss, "another version"};
     } else {
+      const shm::FaultGuard guard = shm::FaultGuard::losable(held.data, held.length);
       client::copyValue(segment_ + fetch.offset, held.data, held.length);
+      if (guard.broken()) error = {Code::unavailable, "its segment was cut short"};
     }
     client::Client::release(held);
+    if (error.code == Code::unavailable) client = nullptr;  // and its mapping with it
     return error;
   }
 
@@ -186,10 +189,14 @@ bool PeerLink::neighbour(const rpc::Peer& peer) {
   const auto known = neighbours_.find(peer.node);
   if (known != neighbours_.end() && known->second == peer.incarnation) return true;
   if (!shm::LockFile::held(files_.paths().file(peer.node, "lock"))) return false;
-  Result<shm::MappedFile> directory = shm::MappedFile::open(files_.paths().file(peer.node, "directory"), shm::Access::readOnly);
-  if (!directory || directory->bytes() < sizeof(shm::DirectoryHeader)) return false;
-  const auto& header = *reinterpret_cast<const shm::DirectoryHeader*>(directory->data());
-  if (shm::refuse(header.file, shm::kDirectoryMagic, directory->bytes())) return false;
+  // Read, not mapped: it is another process's, and may become shorter meanwhile.
+  const Result<shm::Descriptor> directory = shm::openFile(files_.paths().file(peer.node, "directory"), shm::Access::readOnly);
+  shm::DirectoryHeader header{};
+  struct stat info;
+  if (!directory || ::fstat(directory.value().get(), &info) != 0 ||
+      ::pread(directory.value().get(), static_cast<void*>(&header), sizeof header, 0) != static_cast<ssize_t>(sizeof header))
+    return false;
+  if (shm::refuse(header.file, shm::kDirectoryMagic, static_cast<uint64_t>(info.st_size))) return false;
   if (header.servingIncarnation.load(std::memory_order_acquire) != peer.incarnation.value) return false;
   neighbours_[peer.node] = peer.incarnation;
   return true;

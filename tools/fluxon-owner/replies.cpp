@@ -21,6 +21,7 @@ void OwnerCore::reply(const rpc::Reply& reply, Time now) {
   }
   Pending pending = std::move(found->second);
   pending_.erase(found);
+  if (pending.request.kind == rpc::RequestKind::putStart) --putsAsked_;
   if (reply.code == Code::fenced) {
     FLUXON_MARK("owner: an answer says that it is fenced");
     fenced_ = true;
@@ -125,9 +126,10 @@ void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) 
   }
   puts_[*slot] = Put{isInline ? ClientId() : pending.caller.client, asked.id, reply.putId, asked.flags, asked.lease, false};
   puts_[*slot].elsewhere = reply.fetch;
+  puts_[*slot].since = now;
   if (isInline && !pending.given) {
     std::memcpy(segment_ + reply.offset, pending.asked.extra.data(), pending.asked.extra.size());
-    return submit(*slot, pending.caller, pending.command);
+    return submit(*slot, pending.caller, pending.command, now);
   }
   Answer answer;
   answer.slotRef = directory_.ref(*slot);

@@ -7,9 +7,11 @@
 // Bytes ready and asked for stay within a budget. One thread; times are handed in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,6 +32,7 @@ class Reserve {
     Class& c = classes_[extentBytes];
     c.used = now;
     c.refused = false;
+    touched_.push_back(extentBytes);
     if (c.ready.empty()) {
       ++c.shortages;
       return std::nullopt;
@@ -44,10 +47,14 @@ class Reserve {
     bytes_ += extentBytes;
   }
 
-  // What to ask the master for now: each class that has run low, more for one that has run dry since.
+  // What to ask the master for now: each class that has run low, more for one that has run dry since. Only what was used or answered
+  // since the last call is looked at: another class has not run lower, and asks for what there was no room for when it is used again.
   std::vector<Want> refill() {
     std::vector<Want> wants;
-    for (auto& [size, c] : classes_) {
+    for (const uint64_t size : std::exchange(touched_, {})) {
+      const auto found = classes_.find(size);
+      if (found == classes_.end()) continue;
+      Class& c = found->second;
       if (c.asked || c.refused || c.ready.size() * 2 > c.level) continue;
       if (c.shortages > 0 && c.level < kMaxLevel) c.level *= 2;
       c.shortages = 0;
@@ -65,6 +72,7 @@ class Reserve {
     asked_ -= c.asked * extentBytes;
     c.refused = offsets.size() < c.asked;
     c.asked = 0;
+    touched_.push_back(extentBytes);
     for (const uint64_t offset : offsets) give(extentBytes, offset);
   }
   // Extents of classes not used since `before`: they go back.
@@ -88,6 +96,7 @@ class Reserve {
   // The master of another term knows nothing of them: they are free.
   void forget() {
     classes_.clear();
+    touched_.clear();
     bytes_ = asked_ = 0;
   }
   uint64_t bytes() const { return bytes_; }
@@ -104,6 +113,7 @@ class Reserve {
     Time used{0};
   };
   std::map<uint64_t, Class> classes_;
+  std::vector<uint64_t> touched_;  // classes to be looked at by refill(), some of them twice
   uint64_t budget_;
   uint64_t bytes_ = 0;
   uint64_t asked_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/extent.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "rpc/metrics.h"
@@ -76,14 +77,16 @@ Error Service::start() {
   if (files_.adopted()) {
     std::set<uint64_t> living = clients_.adopt();
     if (ssdLeftBehind_) living.insert(kSsdWriter.value);
-    core_.adopt(living);
+    core_.adopt(living, bootTime());
   }
   ssd_.start(ssdLeftBehind_);
   if (Error error = clients_.listen(); !error.ok()) return error;
   if (Error error = peers_.start(); !error.ok()) return error;
+  if (Error error = files_.complete(); !error.ok()) return error;
   link_.setLink(peers_.address());
   link_.start();
   tasks_.add(beat());
+  tasks_.add(eachSecond());
   if (populatePages_) tasks_.add(populate(0));
   run();
   return {};
@@ -102,9 +105,9 @@ kj::Promise<void> Service::decided(Time until) {
 }
 
 kj::Promise<void> Service::farewell() {
-  const bool keeps = core_.stop(bootTime()) && !leaving_;
+  const bool keeps = core_.stop(bootTime()) && !leaving_ && loss_.what != NodeFiles::Loss::What::values;
   ssd_.stop();
-  if (leaving_) files_.discard();
+  if (leaving_ || loss_.what == NodeFiles::Loss::What::values) files_.discard();
   return link_.leave(keeps ? MasterLink::Values::kept : MasterLink::Values::gone);
 }
 
@@ -133,9 +136,47 @@ kj::Promise<void> Service::populate(uint64_t at) {
   });
 }
 
+// On a worker thread: are the files still what their names lead to, and what do readers hold?
+kj::Promise<void> Service::eachSecond() {
+  struct Job {
+    std::vector<std::shared_ptr<ClientMap>> clients;
+    NodeFiles::Loss loss;
+    uint64_t readBytes = 0;
+  };
+  return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this]() -> kj::Promise<void> {
+    if (stopping_) return kj::READY_NOW;
+    auto job = std::make_shared<Job>(Job{clients_.files(), {}});
+    return daemon_.uv().work([this, job] {
+      job->loss = files_.look();
+      std::vector<const shm::ClientFile*> clients{&peers_.hazards()};
+      for (const auto& client : job->clients) clients.push_back(&client->shared());
+      const shm::DirectoryWriter& directory = files_.directory();
+      for (const uint64_t ref : shm::heldRefs(clients)) {
+        const uint32_t slot = shm::slotOfRef(ref);
+        if (slot < directory.slotCount() && directory.ref(slot) == ref) job->readBytes += extentBytes(directory.payloadBytes(slot));
+      }
+    }).then([this, job]() -> kj::Promise<void> {
+      readBytes_ = job->readBytes;
+      if (Error error = clients_.namesWhole(); job->loss.error.ok() && !error.ok())
+        job->loss = {std::move(error), NodeFiles::Loss::What::values};
+      if (job->loss.error.ok() || stopping_) return eachSecond();
+      lost(std::move(job->loss));
+      return kj::READY_NOW;
+    });
+  });
+}
+
+// What was removed is not made anew: who removed it may have started another owner, which has what bears the names now, and this
+// process cannot know what else is gone. Its end is one that a supervisor answers with a start.
+void Service::lost(NodeFiles::Loss loss) {
+  loss_ = std::move(loss);
+  if (loss_.what == NodeFiles::Loss::What::lock) files_.disown();
+  leave_->fulfill();
+}
+
 void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
   struct Job {
-    std::vector<std::shared_ptr<shm::MappedFile>> files;
+    std::vector<std::shared_ptr<ClientMap>> files;
     std::vector<uint64_t> refs;
     std::vector<bool> held;
   };
@@ -143,7 +184,7 @@ void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
   const auto look = [this, job] {
     std::vector<const shm::ClientFile*> clients;
     clients.push_back(&peers_.hazards());
-    for (const auto& file : job->files) clients.push_back(reinterpret_cast<const shm::ClientFile*>(file->data()));
+    for (const auto& file : job->files) clients.push_back(&file->shared());
     job->held = shm::scanHazards(clients, job->refs);
   };
   // A few clients are looked at in some 10 us, less than a hop to a worker and back costs.
@@ -174,13 +215,14 @@ void Service::run() {
 void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: ") + error.getDescription().cStr()); }
 
 std::string Service::health(bool& healthy) const {
-  healthy = core_.serving(bootTime());
+  healthy = core_.serving(bootTime()) && loss_.error.ok();
+  const std::string error = loss_.error.ok() ? link_.lastError() : loss_.error.message();
   const uint64_t populated = populatePages_ ? files_.segmentHeader().populatedBytes.load(std::memory_order_relaxed) : 0;
   return "{\"process\":\"fluxon-owner\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"node\":" + jsonString(files_.node()) +
          ",\"joined\":" + (link_.joined() ? "true" : "false") + ",\"term\":" + std::to_string(link_.term()) +
          ",\"lease_left_ms\":" + std::to_string(std::max<int64_t>(0, (Time{files_.directory().leaseUntilNs()} - bootTime()).ms())) +
          ",\"segment_bytes\":" + std::to_string(files_.segmentBytes()) + ",\"populated_bytes\":" + std::to_string(populated) +
-         ",\"clients\":" + std::to_string(clients_.count()) + ",\"error\":" + jsonString(link_.lastError()) + "}";
+         ",\"clients\":" + std::to_string(clients_.count()) + ",\"error\":" + jsonString(error) + "}";
 }
 
 std::string Service::metrics() const {
@@ -200,10 +242,20 @@ std::string Service::metrics() const {
         files_.directory().overflowUsed());
   gauge("fluxon_owner_grants", "Puts whose extent is being filled or decided.", core_.grants());
   gauge("fluxon_owner_ring_holds", "Holders that the owner gave with an answer (held words).", clients_.held());
+  gauge("fluxon_owner_segment_read_bytes", "Bytes of values that readers hold, as of the last second.", readBytes_);
   gauge("fluxon_owner_requests_pending", "Requests to the master without an answer.", core_.requestsPending());
   gauge("fluxon_owner_reserve_bytes", "Extents at hand ahead of puts.", core_.reserveBytes());
   gauge("fluxon_owner_flights", "Copies from other owners under way.", core_.flights());
   gauge("fluxon_owner_exports", "Values that another owner is to come for.", core_.exports());
+  const OwnerCore::Ages oldest = core_.oldest(bootTime());
+  const auto age = [&](const char* name, const char* help, Duration value) {
+    page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
+  };
+  age("fluxon_owner_oldest_put_seconds", "Age of the oldest put that is being filled or decided, 0 without one.", oldest.put);
+  age("fluxon_owner_oldest_grant_seconds", "Age of the oldest grant whose writer has neither committed nor given it up, 0 without one.",
+      oldest.grant);
+  age("fluxon_owner_oldest_flight_seconds", "Age of the oldest copy or load under way, 0 without one.", oldest.flight);
+  age("fluxon_owner_oldest_export_seconds", "Age of the oldest value that another owner is to come for, 0 without one.", oldest.exported);
   peers_.show(page);
   const OwnerCounters& c = core_.counters();
   counter("fluxon_owner_ring_gets_total", "Gets that came through the ring.", c.ringGets);

@@ -28,8 +28,10 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   // Serves nothing any more, answers what is open, tells the master. The values stay for the next life, unless the master has told this
   // owner to leave.
   kj::Promise<void> stop();
-  // Resolves when the master has told this owner to leave.
+  // Resolves when the master has told this owner to leave, or a file of the node is not there any more.
   kj::Promise<void> left() { return kj::mv(left_); }
+  // Which file, and what went with it. Without the lock the process is to end as it is, without stop().
+  const NodeFiles::Loss& loss() const { return loss_; }
   std::string metrics() const;
   std::string health(bool& healthy) const;
 
@@ -55,6 +57,8 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> farewell();
   kj::Promise<void> beat();
   kj::Promise<void> populate(uint64_t at);
+  kj::Promise<void> eachSecond();
+  void lost(NodeFiles::Loss);
   void run();
   void taskFailed(kj::Exception&&) override;
 
@@ -70,6 +74,8 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   MasterLink link_;
   bool stopping_ = false;
   bool leaving_ = false;
+  NodeFiles::Loss loss_;
+  uint64_t readBytes_ = 0;  // held by readers, as of the last second
   kj::Own<kj::PromiseFulfiller<void>> leave_;
   kj::Promise<void> left_;
   kj::Own<kj::PromiseFulfiller<void>> rescheduled_;

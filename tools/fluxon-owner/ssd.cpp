@@ -390,6 +390,7 @@ void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
   const uint64_t id = nextTask_++;
   Flight flight;
   flight.slot = *slot;
+  flight.since = now;
   flight.putId = item.putId;
   flight.ordered = message.command;
   loadBegins(flight, now);
@@ -397,6 +398,7 @@ void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
   flights_.emplace(id, std::move(flight));
   Export& exported = exports_[message.exportId];
   exported.slot = *slot;
+  exported.since = now;
   exported.staged = true;
   exported.loading = id;
   host_.exportValue(message.exportId, item.offset, item.bytes, 0);
@@ -472,6 +474,7 @@ void OwnerCore::unstage(const rpc::MasterMessage& message, Time now) {
 // Its end, when nobody reads or writes the extent any more.
 void OwnerCore::settleStage(ExportId id, Time) {
   const auto found = exports_.find(id);
+  if (found == exports_.end()) return;  // over already, if the host said at once that nobody reads
   const Export& exported = found->second;
   if (exported.readable || (!exported.unstage && !exported.orphan)) return;
   if (exported.orphan && exported.loading != 0) {

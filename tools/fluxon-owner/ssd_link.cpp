@@ -89,7 +89,9 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
   ucred peer{};
   socklen_t length = sizeof peer;
   ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
+  fileGuard_ = shm::FaultGuard();
   file_ = std::move(map).value();
+  fileGuard_ = shm::FaultGuard::losable(file_);
   ssd::SsddHeader& header = shared().header;
   std::memcpy(header.file.magic, ssd::kSsddMagic, 8);
   header.file.version = shm::kFormatVersion;
@@ -201,6 +203,7 @@ void SsdLink::cut() {
     socketObserver = nullptr;
     bellObserver = nullptr;
   }));
+  fileGuard_ = shm::FaultGuard();
   file_ = shm::MappedFile();
   peerBell_ = shm::Descriptor();
   adrift_.insert(loads_.begin(), loads_.end());

@@ -76,6 +76,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   Events events_;
   log::Seldom refused_;
   shm::MappedFile file_;
+  shm::FaultGuard fileGuard_;  // ssdd can cut it short; it is no ring then, or an idle one
   shm::Descriptor socket_, ownBell_, peerBell_;
   std::unique_ptr<ssd::Channel> channel_;
   kj::Own<kj::UnixEventPort::FdObserver> socketObserver_, bellObserver_;

@@ -8,6 +8,7 @@
 #include "options.h"
 #include "rpc/daemon.h"
 #include "service.h"
+#include "shm/fault_guard.h"
 
 namespace fluxon::ssdd {
 namespace {
@@ -27,6 +28,7 @@ int run(const Options& options) {
     return sysexit(Code::badConfig);
   }
   rpc::Daemon daemon;
+  shm::FaultGuard::install("fluxon-ssdd");
   daemon.waitScope().setBusyPollInterval(kEventsBetweenPolls);
   log::start("fluxon-ssdd[" + options.node + "]", config.common.logLevel);
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);

@@ -34,6 +34,7 @@ Error Session::map(const shm::Descriptor& file, const shm::Descriptor& segment) 
   mapped = shm::MappedFile::map(segment.get(), shm::Access::readWrite, "segment");
   if (!mapped) return mapped.error();
   segmentMap_ = std::move(mapped).value();
+  segmentGuard_ = shm::FaultGuard::vital(segmentMap_, "the segment");
   if (segmentMap_.bytes() <= shm::kSegmentDataOffset) return {Code::corrupt, "segment: no values"};
   const auto& header = *reinterpret_cast<const shm::SegmentHeader*>(segmentMap_.data());
   if (const char* why = shm::refuse(header.file, shm::kSegmentMagic, segmentMap_.bytes()))

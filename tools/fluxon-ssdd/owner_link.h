@@ -9,6 +9,7 @@
 #include <string>
 
 #include "rpc/daemon.h"
+#include "shm/fault_guard.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
 #include "ssd/ssdd_format.h"
@@ -38,6 +39,7 @@ class Session {
   kj::UnixEventPort& port_;
   shm::Descriptor socket_, ownersBell_, bell_;
   shm::MappedFile fileMap_, segmentMap_;
+  shm::FaultGuard segmentGuard_;  // bytes of a value that are not there must not be taken for zeros
   uint64_t segmentBytes_ = 0;
   kj::Own<Observer> socketObserver_, bellObserver_;
 };

@@ -183,7 +183,7 @@ int stat(Client& client, const Options& options) {
   std::vector<std::string> nodes;
   std::istringstream lines(found->nodes);
   for (std::string line; std::getline(lines, line);) nodes.push_back(line);
-  const std::vector<Cell> row = keyAnd(key, {version(PutId(found->putId)), number("bytes", found->length), number("lease", found->lease),
+  const std::vector<Cell> row = keyAnd(key, {version(PutId(found->putId)), number("bytes", found->length), id("lease", found->lease),
                                              list("nodes", nodes)});
   Rows(options.format).add(row);
   return 0;
@@ -221,11 +221,11 @@ int list(Client& client, const Options& options) {
   return 0;
 }
 
-int one(const Options& options, const char* name, uint64_t value) {
+int one(const Options& options, const Cell& cell) {
   if (options.format == Format::json) {
-    Rows(Format::json).add({number(name, value)});
+    Rows(Format::json).add({cell});
   } else {
-    emit(std::to_string(value) + "\n");
+    emit(cell.human + "\n");
   }
   return 0;
 }
@@ -241,13 +241,13 @@ int run(Connection& connection, const Options& options, const Input& input) {
     case Verb::stat: return stat(client, options);
     case Verb::exists: return exists(client, options);
     case Verb::list: return list(client, options);
-    case Verb::count: return one(options, "count", client.countPrefix(options.prefix, timeout));
-    case Verb::leaseGrant: return one(options, "lease", client.leaseGrant(options.ttlMs, timeout));
+    case Verb::count: return one(options, number("count", client.countPrefix(options.prefix, timeout)));
+    case Verb::leaseGrant: return one(options, id("lease", client.leaseGrant(options.ttlMs, timeout)));
     case Verb::leaseKeepAlive: client.leaseKeepAlive(options.lease, timeout); break;
     case Verb::leaseRevoke: client.leaseRevoke(options.lease, timeout); break;
     default: break;
   }
-  return options.format == Format::json ? one(options, "lease", options.lease) : 0;
+  return options.format == Format::json ? one(options, id("lease", options.lease)) : 0;
 }
 
 }  // namespace

@@ -197,7 +197,7 @@ int routes(MasterClient& master, const Options& options) {
     const Result<std::vector<RouteInfo>> page = master.routes(options.prefix, after, wanted);
     if (!page) return fail(page.error());
     for (const RouteInfo& route : page.value()) {
-      std::vector<Cell> row{version(route.putId), number("bytes", route.bytes), number("lease", route.lease),
+      std::vector<Cell> row{version(route.putId), number("bytes", route.bytes), id("lease", route.lease),
                             number("puts_in_flight", route.inFlight), list("nodes", route.nodes), list("ssd_nodes", route.ssdNodes)};
       for (Cell& cell : keyCells(route.key)) row.push_back(std::move(cell));
       rows.add(row);

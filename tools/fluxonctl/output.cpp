@@ -16,18 +16,18 @@ namespace fluxon::ctl {
 namespace {
 
 struct Look {
-  bool valid = true;      // UTF-8
-  bool printable = true;  // all of it
+  bool printable = true;  // all of it, which is UTF-8
   size_t columns = 0;
 };
 
 Look lookAt(const std::string& text) {
+  if (!isUtf8(text)) return {false, 0};
   Look look;
   mbstate_t state{};
   for (size_t at = 0; at < text.size();) {
     wchar_t wide = 0;
     const size_t n = ::mbrtowc(&wide, text.data() + at, text.size() - at, &state);
-    if (n == static_cast<size_t>(-1) || n == static_cast<size_t>(-2)) return {false, false, 0};
+    if (n == static_cast<size_t>(-1) || n == static_cast<size_t>(-2)) return {false, 0};
     at += n == 0 ? 1 : n;
     if (!::iswprint(static_cast<wint_t>(wide))) look.printable = false;
     look.columns += static_cast<size_t>(std::max(0, ::wcwidth(wide)));
@@ -95,6 +95,7 @@ Cell text(const std::string& name, const std::string& value) { return {name, val
 Cell number(const std::string& name, uint64_t value) { return {name, decimal(value), decimal(value), Cell::Align::right}; }
 Cell size(const std::string& name, uint64_t bytes) { return {name, formatSize(bytes), decimal(bytes), Cell::Align::right}; }
 Cell flag(const std::string& name, bool value) { return {name, value ? "yes" : "no", value ? "true" : "false"}; }
+Cell id(const std::string& name, uint64_t value) { return {name, decimal(value), jsonString(decimal(value)), Cell::Align::right}; }
 Cell version(PutId putId) { return {"put_id", toString(putId), jsonString(toString(putId)), Cell::Align::right}; }
 Cell urlCell(const std::string& http) {
   if (http.empty()) return {"metrics", "off", "null"};
@@ -115,7 +116,7 @@ Cell jsonOnly(Cell cell) {
 
 std::vector<Cell> keyCells(const std::string& key) {
   std::vector<Cell> cells{{"key", quoted(key), jsonString(key)}};
-  if (!lookAt(key).valid) cells.push_back(jsonOnly(text("key_base64", base64(key.data(), key.size()))));
+  if (!isUtf8(key)) cells.push_back(jsonOnly(text("key_base64", base64(key.data(), key.size()))));
   return cells;
 }
 

@@ -50,14 +50,14 @@ class DirectoryFile {
   };
   // Slot and key, belonging together also while the owner changes them. nullopt: outside the table, or it never holds together.
   std::optional<Entry> entry(uint32_t index) const;
-  // Calls each(index) for the slots that are not free and whose hash is `hash`.
+  // Calls each(index, slot) for the slots that are not free.
   template <class Each>
-  Error find(uint64_t hash, Each each) const {
+  Error forEach(Each each) const {
     for (uint32_t first = 0; first < slotCount_; first += kSlotsAtATime) {
       std::vector<SlotCopy> slots;
       if (Error error = read(first, slots); !error.ok()) return error;
       for (uint32_t i = 0; i < slots.size(); ++i) {
-        if (slots[i].state() != shm::SlotState::free && slots[i].hash == hash) each(first + i);
+        if (slots[i].state() != shm::SlotState::free) each(first + i, slots[i]);
       }
     }
     return {};

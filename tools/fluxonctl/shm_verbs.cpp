@@ -64,7 +64,17 @@ std::map<uint64_t, uint64_t> hazardsOf(const shm::ClientFile& file) {
   return refs;
 }
 
-// What the slot of a hazard holds; its key comes last.
+// Slots that clients have been granted and have not committed or given up, by client.
+std::map<ClientId, std::vector<uint32_t>> grantsOf(const DirectoryFile& directory, Tally& tally) {
+  std::map<ClientId, std::vector<uint32_t>> grants;
+  const Error error = directory.forEach([&](uint32_t index, const SlotCopy& slot) {
+    if (slot.state() == shm::SlotState::granted) grants[ClientId(slot.writer)].push_back(index);
+  });
+  if (!error.ok()) tally.damaged(error);
+  return grants;
+}
+
+// What the slot of a hazard, or of a grant, holds; its key comes last.
 std::vector<Cell> pinnedCells(const DirectoryFile* directory, const ClientCopy& client, uint64_t ref) {
   std::optional<DirectoryFile::Entry> entry;
   std::string state = "unknown";
@@ -93,13 +103,21 @@ int pins(const shm::Paths& paths, const std::vector<std::string>& nodes, Format 
     const Result<DirectoryFile> directory = DirectoryFile::open(paths, node);
     if (directory) tally.sound();
     if (!directory) tally.damaged(directory.error());
+    std::map<ClientId, std::vector<uint32_t>> grants;
+    if (directory) grants = grantsOf(directory.value(), tally);
     eachClient(paths, node, tally, [&](const ClientCopy& client) {
       tally.sound();
-      for (const auto& [ref, words] : hazardsOf(*client.file)) {
+      const auto show = [&](uint64_t ref, uint64_t words) {
         std::vector<Cell> row = clientCells(node, client);
         row.push_back(jsonOnly(number("words", words)));
         for (Cell& cell : pinnedCells(directory ? &directory.value() : nullptr, client, ref)) row.push_back(std::move(cell));
         rows.add(row);
+      };
+      for (const auto& [ref, words] : hazardsOf(*client.file)) show(ref, words);
+      for (const uint32_t slot : grants[client.id]) {
+        const std::optional<DirectoryFile::Entry> entry = directory.value().entry(slot);
+        const bool still = entry && entry->slot.state() == shm::SlotState::granted && entry->slot.writer == client.id.value;
+        if (still) show(shm::slotRef(slot, entry->slot.generation()), 0);
       }
     });
   }
@@ -119,7 +137,7 @@ std::string snakeCase(const std::string& name) {
 }
 
 // Empty: nonsense.
-std::vector<Cell> ringCells(const std::string& node, const ClientCopy& client) {
+std::vector<Cell> ringCells(const std::string& node, const ClientCopy& client, std::optional<uint64_t> grants) {
   const shm::ClientFile& file = *client.file;
   const uint32_t tail = file.ring.tail.load(std::memory_order_relaxed), head = file.ring.head.load(std::memory_order_relaxed);
   uint64_t states[5] = {};
@@ -131,6 +149,7 @@ std::vector<Cell> ringCells(const std::string& node, const ClientCopy& client) {
   static constexpr const char* kStates[] = {"free", "submitted", "completed", "abandoned"};
   row.insert(row.end(), {number("head", head), number("tail", tail)});
   for (int i = 0; i < 4; ++i) row.push_back(number(kStates[i], states[i]));
+  row.push_back(grants ? number("grants", *grants) : unknown("grants"));
 #define FLUXON_COUNT(counter, text)                                                            \
   {                                                                                            \
     uint64_t sum = 0;                                                                          \
@@ -147,8 +166,12 @@ int rings(const shm::Paths& paths, const std::vector<std::string>& nodes, Format
   Rows rows(format);
   Tally tally;
   for (const std::string& node : nodes) {
+    const Result<DirectoryFile> directory = DirectoryFile::open(paths, node);
+    std::map<ClientId, std::vector<uint32_t>> grants;
+    if (directory) grants = grantsOf(directory.value(), tally);
     eachClient(paths, node, tally, [&](const ClientCopy& client) {
-      const std::vector<Cell> row = ringCells(node, client);
+      const std::optional<uint64_t> count = directory ? std::optional<uint64_t>(grants[client.id].size()) : std::nullopt;
+      const std::vector<Cell> row = ringCells(node, client, count);
       if (!row.empty()) return tally.sound(), rows.add(row);
       tally.damaged({Code::corrupt, "client-" + std::to_string(client.id.value) + " of node " + node + ": its ring makes no sense"});
     });
@@ -170,7 +193,8 @@ int statLocal(const shm::Paths& paths, const std::vector<std::string>& nodes, co
       continue;
     }
     const bool serving = bootTime().ns < directory.value().leaseUntilNs();
-    const Error error = directory.value().find(keyHash(key), [&](uint32_t index) {
+    const Error error = directory.value().forEach([&, hash = keyHash(key)](uint32_t index, const SlotCopy& seen) {
+      if (seen.hash != hash) return;
       const std::optional<DirectoryFile::Entry> entry = directory.value().entry(index);
       if (!entry || entry->key != key || entry->slot.state() == shm::SlotState::free) return;
       found = true;
