@@ -6,8 +6,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
+#include "base/descriptors.h"
 #include "link/socket_address.h"
 
 namespace fluxon::link {
@@ -95,7 +97,7 @@ void LinkThread::loop(std::promise<void>& ready) {
   if (!settings_.refuseUring) engine_ = makeUringEngine(why);
   uring_ = engine_ != nullptr;
   if (!engine_) {
-    log("tcp link: poll() serves, io_uring: " + why);
+    log("io_uring is refused (" + why + "): poll() serves, which is slower");
     engine_ = makePollEngine();
   }
   context_.reset(new LinkContext{*engine_, secret_, {node_, {}}, settings_.pieceBytes, settings_.congestionControl, settings_.idle,
@@ -125,6 +127,7 @@ void LinkThread::loop(std::promise<void>& ready) {
     }
     onDue();
     puller_->settle();
+    makeRoom();
     sweep();
     tellEvents();
   }
@@ -164,12 +167,31 @@ void LinkThread::onAccepted(int result) {
     acceptAgain_ = context_->now + kAcceptPause;
     return;
   }
-  if (fd && serving_.size() < kMostAccepted) {
-    serving_.push_back(std::make_unique<ServingConnection>(*context_, source_, std::move(fd)));
-  } else if (fd) {
+  if (fd && isReserved(fd.get())) {
     context_->count(counters_.refusedHellos);
+    context_->log("refused a data connection: no descriptor is left for it");
+  } else if (fd) {
+    const auto unproved = [](const auto& each) { return !each->closing() && !each->proved(); };
+    if (static_cast<size_t>(std::count_if(serving_.begin(), serving_.end(), unproved)) >= kMostUnproved)
+      (*std::find_if(serving_.begin(), serving_.end(), unproved))->giveWay();
+    serving_.push_back(std::make_unique<ServingConnection>(*context_, source_, std::move(fd)));
   }
   listen();
+}
+
+// After each turn: of those that have proved themselves since, one at most is too many for each place that is gone.
+void LinkThread::makeRoom() {
+  const auto proved = [](const auto& each) { return !each->closing() && each->proved(); };
+  if (serving_.size() <= kMostProved) return;
+  for (auto count = static_cast<size_t>(std::count_if(serving_.begin(), serving_.end(), proved)); count > kMostProved; --count) {
+    ServingConnection* goes = nullptr;
+    for (const auto& each : serving_) {
+      if (!proved(each)) continue;
+      const bool better = !goes || !goes->idle() || (each->idle() && each->lastUsed() < goes->lastUsed());
+      if (better) goes = each.get();
+    }
+    goes->giveWay();
+  }
 }
 
 void LinkThread::onDue() {
@@ -196,14 +218,17 @@ void LinkThread::tellEvents() { mailbox_->tell(events_); }
 
 // Numbers need no one else; names are looked up by a thread of their own, which may take as long as it likes.
 void LinkThread::resolve(const std::string& peerKey, const std::string& address) {
-  Result<HostPort> parts = parseHostPort(address);
-  Result<std::vector<sockaddr_storage>> numeric =
-      parts ? lookUp(parts.value(), Lookup::numeric) : Result<std::vector<sockaddr_storage>>(parts.error());
-  const auto answer = [peerKey](Result<std::vector<sockaddr_storage>> found) {
+  using Found = Result<std::vector<sockaddr_storage>>;
+  const Result<Endpoint> peer = parseEndpoint(address);
+  const bool named = peer && peer.value().enabled;
+  const auto answer = [peerKey, address](Found found) {
+    if (!found) found = Error{found.error().code, address + ": " + found.error().detail};
     return [peerKey, found = std::move(found)](LinkThread& self) { self.puller().resolved(peerKey, found); };
   };
-  if (numeric || !parts) return mailbox_->post(answer(std::move(numeric)));
-  std::thread([box = mailbox_, host = parts.value(), answer] { box->post(answer(lookUp(host, Lookup::name))); }).detach();
+  if (!named) return mailbox_->post(answer(Error{Code::invalidArgument, "no address of a link (accepted: ADDRESS:PORT)"}));
+  Found numeric = lookUp(peer.value(), Lookup::numeric);
+  if (numeric) return mailbox_->post(answer(std::move(numeric)));
+  std::thread([box = mailbox_, host = peer.value(), answer] { box->post(answer(lookUp(host, Lookup::name))); }).detach();
 }
 
 }  // namespace fluxon::link

@@ -4,6 +4,9 @@
 //   1. Connections, fetches and exports are touched by the link's thread alone; the control thread posts closures and takes events.
 //   2. The mailbox outlives the link as long as the name of a peer is being looked up (those threads hold it too).
 //   3. The thread ends only when no operation is in flight.
+//   4. At most kMostUnproved accepted connections have not proved that they know the secret: one more ends the oldest of them, since an
+//      honest peer is done in milliseconds. At most kMostProved have: one more ends the one that has been idle for the longest time, or
+//      goes itself if none is idle. So who does not know the secret keeps nobody out.
 #pragma once
 
 #include <functional>
@@ -15,6 +18,8 @@
 #include "link/serving_connection.h"
 
 namespace fluxon::link {
+
+constexpr size_t kMostUnproved = 128, kMostProved = 512;
 
 class Mailbox {
  public:
@@ -53,13 +58,12 @@ class LinkThread final : public IoSink {
   void stop();
 
  private:
-  static constexpr size_t kMostAccepted = 512;
-
   void loop(std::promise<void>& ready);
   void completed(Operation&, int result) override;
   void onAccepted(int result);
   void listen();
   void exportChanged(uint64_t exportId);
+  void makeRoom();
   void sweep();
   void onDue();
   void tellEvents();

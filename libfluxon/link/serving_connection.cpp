@@ -8,7 +8,7 @@
 namespace fluxon::link {
 
 ServingConnection::ServingConnection(LinkContext& link, ValueSource& source, shm::Descriptor fd)
-    : Connection(link), source_(source), handshake_(link.secret, Purpose::data, link.self) {
+    : Connection(link), source_(source), handshake_(link.secret, Purpose::data, link.self), lastUsed_(link.now) {
   use(std::move(fd));
   dueAt(link.now + link.stall);
   receiveFrame(&clientHello_, sizeof clientHello_);
@@ -28,6 +28,11 @@ void ServingConnection::onDue() {
   if (sending()) return close({Code::timedOut, "the peer takes no bytes"});
   if (awaited_ != 0) return close({Code::timedOut, "bytes of an export do not come"});
   close({Code::unavailable, "idle"});
+}
+
+void ServingConnection::giveWay() {
+  if (!proved()) return refuse(Code::tooMany, "it was the oldest of too many that have not proved themselves");
+  close({Code::tooMany, "it gives way to another connection"});
 }
 
 void ServingConnection::receiveFrame(void* to, size_t bytes) {
@@ -79,6 +84,7 @@ void ServingConnection::sent() {
       uint64_t bytes = 0;
       for (size_t i = 0; i < inSend_; ++i) bytes += headers_[i].length;
       link_.count(link_.counters.bytesOut, bytes);
+      lastUsed_ = link_.now;
       release();
       answer();
       if (!sending() && awaited_ == 0) dueAt(link_.now + link_.idle * 2);
@@ -90,6 +96,7 @@ void ServingConnection::sent() {
 void ServingConnection::open() {
   state_ = State::open;
   link_.count(link_.counters.connectionsOpen);
+  lastUsed_ = link_.now;
   dueAt(link_.now + link_.idle * 2);
   listen();
 }

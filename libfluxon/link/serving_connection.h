@@ -22,6 +22,12 @@ class ServingConnection final : public Connection {
   ~ServingConnection() override;
   void onDue() override;
   void exportChanged(uint64_t exportId);
+  bool proved() const { return state_ == State::open; }
+  // Proved, and nobody waits for anything here, since lastUsed().
+  bool idle() const { return proved() && !sending() && waiting_.empty(); }
+  Time lastUsed() const { return lastUsed_; }
+  // For another one.
+  void giveWay();
 
  private:
   enum class State { hello, answer, proof, verdict, open };
@@ -58,6 +64,7 @@ class ServingConnection final : public Connection {
   Reading readings_[kMostAtOnce];
   size_t inSend_ = 0;
   bool frameRefused_ = false;  // a request was, and has been logged
+  Time lastUsed_;
 };
 
 }  // namespace fluxon::link

@@ -1,37 +1,59 @@
 #include "link/socket_address.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace fluxon::link {
 
-Result<HostPort> parseHostPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  const bool brackets = text.size() > 1 && text.front() == '[' && colon != std::string::npos && colon > 0 && text[colon - 1] == ']';
-  if (colon == std::string::npos || colon == (brackets ? 2 : 0) || colon + 1 == text.size())
-    return Error{Code::invalidArgument, "address '" + text + "' (accepted: host:port, [IPv6]:port)"};
-  HostPort parts{brackets ? text.substr(1, colon - 2) : text.substr(0, colon), text.substr(colon + 1)};
-  return parts;
-}
-
-Result<std::vector<sockaddr_storage>> lookUp(const HostPort& parts, Lookup how) {
+Result<std::vector<sockaddr_storage>> lookUp(const Endpoint& endpoint, Lookup how) {
+  const std::string host = bareHost(endpoint);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (how == Lookup::numeric ? AI_NUMERICHOST : 0);
+  hints.ai_flags = AI_NUMERICSERV | (how == Lookup::numeric ? AI_NUMERICHOST : how == Lookup::bind ? AI_PASSIVE : 0);
+  const bool every = how == Lookup::bind && host == "*";
   addrinfo* list = nullptr;
-  const int error = ::getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &list);
-  if (error != 0) return Error{Code::unavailable, parts.host + ":" + parts.port + ": " + ::gai_strerror(error)};
+  const int error = ::getaddrinfo(every ? nullptr : host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  if (error != 0) return Error{Code::unavailable, error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error)};
   std::vector<sockaddr_storage> found;
   for (const addrinfo* each = list; each; each = each->ai_next) {
     if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
     std::memcpy(&found.emplace_back(), each->ai_addr, each->ai_addrlen);
   }
   ::freeaddrinfo(list);
-  if (found.empty()) return Error{Code::unavailable, parts.host + " has no address"};
+  if (found.empty()) return Error{Code::unavailable, "it has no address"};
   return found;
+}
+
+Result<shm::Descriptor> listenOn(const Endpoint& endpoint, int flags) {
+  const std::string what = "listen on " + toString(endpoint);
+  const Result<std::vector<sockaddr_storage>> found = lookUp(endpoint, Lookup::bind);
+  if (!found) return Error{found.error().code, what + ": " + found.error().detail};
+  const sockaddr_storage& at = found.value().front();
+  shm::Descriptor fd(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!fd) return systemError("socket", errno);
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), bytesOf(at)) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    const bool mends = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
+    const Error error = systemError(what, errno);
+    return Error{mends ? Code::unavailable : error.code, error.detail};
+  }
+  return fd;
+}
+
+sockaddr_storage boundTo(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  return address;
+}
+
+uint16_t portOf(const sockaddr_storage& address) {
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
 socklen_t bytesOf(const sockaddr_storage& address) {
@@ -39,15 +61,10 @@ socklen_t bytesOf(const sockaddr_storage& address) {
 }
 
 std::string toString(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET6) {
-    const auto& in = reinterpret_cast<const sockaddr_in6&>(address);
-    ::inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
-    return "[" + std::string(text) + "]:" + std::to_string(ntohs(in.sin6_port));
-  }
-  const auto& in = reinterpret_cast<const sockaddr_in&>(address);
-  ::inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-  return std::string(text) + ":" + std::to_string(ntohs(in.sin_port));
+  char host[NI_MAXHOST] = "?", service[NI_MAXSERV] = "?";
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytesOf(address), host, sizeof host, service, sizeof service,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  return (address.ss_family == AF_INET6 ? "[" + std::string(host) + "]" : host) + ":" + service;
 }
 
 }  // namespace fluxon::link

@@ -1,4 +1,4 @@
-// "host:port" and what the kernel makes of it.
+// What the kernel makes of an address: the one place where names are looked up.
 #pragma once
 
 #include <sys/socket.h>
@@ -6,21 +6,23 @@
 #include <string>
 #include <vector>
 
+#include "base/endpoint.h"
 #include "base/result.h"
+#include "shm/mapped_file.h"
 
 namespace fluxon::link {
 
-struct HostPort {
-  std::string host;
-  std::string port;
-};
+// numeric: no name, and nothing blocks. name, and bind, for which "*" is every address: block as long as the resolver does.
+enum class Lookup { numeric, name, bind };
+// Never empty. Error: unavailable, with what the resolver says.
+Result<std::vector<sockaddr_storage>> lookUp(const Endpoint&, Lookup);
 
-// "10.0.0.1:80", "[::1]:80", "name:80". Error: invalidArgument.
-Result<HostPort> parseHostPort(const std::string&);
-
-enum class Lookup { numeric, name };
-// name: blocks as long as the resolver does. Never empty; unavailable if there is nothing.
-Result<std::vector<sockaddr_storage>> lookUp(const HostPort&, Lookup);
+// A socket that listens at the first of the addresses; the kernel chooses port 0. `flags`: of socket(). Errors: unavailable (taken, not an
+// address of this host, unknown), denied, system.
+Result<shm::Descriptor> listenOn(const Endpoint&, int flags);
+// Where a socket is bound.
+sockaddr_storage boundTo(int fd);
+uint16_t portOf(const sockaddr_storage&);
 
 // "10.0.0.1:80", "[::1]:80".
 std::string toString(const sockaddr_storage&);

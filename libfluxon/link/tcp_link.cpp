@@ -31,24 +31,6 @@ Error setCongestion(int fd, const std::string& name) {
                                " (accepted: see /proc/sys/net/ipv4/tcp_available_congestion_control)"};
 }
 
-Result<shm::Descriptor> bindTo(const TcpLink::Settings& settings, std::string& address) {
-  const HostPort wanted{settings.listen.host, std::to_string(settings.listen.port)};
-  const Result<std::vector<sockaddr_storage>> found = lookUp(wanted, Lookup::name);
-  if (!found) return Error{Code::badConfig, found.error().detail};
-  sockaddr_storage at = found.value().front();
-  shm::Descriptor fd(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) return systemError("socket", errno);
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (const Error error = setCongestion(fd.get(), settings.congestionControl); !error.ok()) return error;
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), bytesOf(at)) != 0) return systemError("listen on " + toString(at), errno);
-  if (::listen(fd.get(), SOMAXCONN) != 0) return systemError("listen on " + toString(at), errno);
-  socklen_t bytes = sizeof at;
-  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&at), &bytes) != 0) return systemError("getsockname", errno);
-  address = toString(at);
-  return fd;
-}
-
 }  // namespace
 
 TcpLink::TcpLink() = default;
@@ -60,9 +42,11 @@ Result<std::unique_ptr<TcpLink>> TcpLink::start(const Settings& settings, const 
   std::unique_ptr<TcpLink> link(new TcpLink());
   shm::Descriptor listener;
   if (settings.listen.enabled) {
-    Result<shm::Descriptor> bound = bindTo(settings, link->address_);
+    Result<shm::Descriptor> bound = listenOn(settings.listen, 0);
     if (!bound) return bound.error();
     listener = std::move(bound.value());
+    if (const Error error = setCongestion(listener.get(), settings.congestionControl); !error.ok()) return error;
+    link->address_ = toString(boundTo(listener.get()));
   } else {
     const shm::Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (const Error error = setCongestion(probe.get(), settings.congestionControl); !error.ok()) return error;

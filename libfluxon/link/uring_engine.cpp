@@ -29,7 +29,7 @@ class UringEngine final : public IoEngine {
     made_ = result == 0;
     constexpr unsigned kNeeded = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG;
     if (made_ && (ring_.features & kNeeded) != kNeeded) return -ENOSYS;
-    return result;
+    return made_ ? tryOut() : result;
   }
 
   bool uring() const override { return true; }
@@ -84,6 +84,17 @@ class UringEngine final : public IoEngine {
   }
 
  private:
+  // A filter may let a ring be made and refuse what it is for.
+  int tryOut() {
+    io_uring_cqe* done = nullptr;
+    ::io_uring_prep_nop(entry());
+    int result = ::io_uring_submit_and_wait(&ring_, 1);
+    if (result >= 0) result = ::io_uring_peek_cqe(&ring_, &done);
+    if (result < 0) return result;
+    ::io_uring_cqe_seen(&ring_, done);
+    return 0;
+  }
+
   io_uring_sqe* entry() {
     io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
     while (!sqe) {

@@ -1,8 +1,8 @@
 #include "rpc/daemon.h"
 
-#include <kj/compat/http.h>
 #include <kj/debug.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -11,20 +11,33 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/result.h"
 
 namespace fluxon::rpc {
+namespace {
 
-Daemon::Daemon()
-    : io_([] {
-        kj::UnixEventPort::captureSignal(SIGTERM);
-        kj::UnixEventPort::captureSignal(SIGINT);
-        ::umask(0077);
-        return kj::setupAsyncIo();
-      }()),
-      uv_(kj::heap<UvGuest>(io_.unixEventPort, io_.provider->getTimer())) {}
+constexpr unsigned kEventsBetweenLooks = 16;
+
+}  // namespace
+
+Daemon::Prepared::Prepared() {
+  kj::UnixEventPort::captureSignal(SIGTERM);
+  kj::UnixEventPort::captureSignal(SIGINT);
+  ::umask(0077);
+  // The soft limit is for programs that call select().
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
+  descriptors.rlim_cur = descriptors.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &descriptors);
+}
+
+Daemon::Daemon() : loop_(port_), waitScope_(loop_), uv_(kj::heap<UvGuest>(port_, port_.getTimer())) {
+  waitScope_.setBusyPollInterval(kEventsBetweenLooks);
+}
+Daemon::~Daemon() noexcept(false) = default;
 
 kj::Promise<void> Daemon::stopped() {
-  return io_.unixEventPort.onSignal(SIGTERM).exclusiveJoin(io_.unixEventPort.onSignal(SIGINT)).then([](siginfo_t signal) {
+  return port_.onSignal(SIGTERM).exclusiveJoin(port_.onSignal(SIGINT)).then([](siginfo_t signal) {
     log::info(std::string("stopping: ") + (signal.si_signo == SIGTERM ? "SIGTERM" : "SIGINT"));
   });
 }
@@ -35,7 +48,7 @@ kj::Promise<void> Daemon::at(Time when) {
 }
 
 void Daemon::settle() {
-  while (uv_->working() > 0) timer().afterDelay(1 * kj::MILLISECONDS).wait(io_.waitScope);
+  while (uv_->working() > 0) timer().afterDelay(1 * kj::MILLISECONDS).wait(waitScope_);
 }
 
 int guarded(const char* process, const std::function<int()>& run) {
@@ -56,68 +69,5 @@ void announceReady(int readyFd, const std::string& status) {
   }
 }
 void announceStopping() { ::sd_notify(0, "STOPPING=1"); }
-
-struct HttpEndpoint::State : kj::HttpService, kj::TaskSet::ErrorHandler {
-  State(Daemon& d, Pages p) : daemon(d), pages(std::move(p)), server(d.timer(), table, *this), tasks(*this) {}
-
-  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders&, kj::AsyncInputStream&,
-                            Response& response) override {
-    if (method != kj::HttpMethod::GET && method != kj::HttpMethod::HEAD) return response.sendError(405, "Method Not Allowed", table);
-    std::string body;
-    bool healthy = true;
-    const char* type = "text/plain; version=0.0.4; charset=utf-8";
-    if (url == "/metrics") {
-      body = pages.metrics();
-    } else if (url == "/health") {
-      body = pages.health(healthy) + "\n";
-      type = "application/json";
-    } else {
-      return response.sendError(404, "Not Found", table);
-    }
-    kj::HttpHeaders headers(table);
-    headers.set(kj::HttpHeaderId::CONTENT_TYPE, type);
-    auto stream = response.send(healthy ? 200 : 503, healthy ? "OK" : "Service Unavailable", headers, body.size());
-    if (method == kj::HttpMethod::HEAD) return kj::READY_NOW;
-    auto text = kj::heapString(body.data(), body.size());
-    auto promise = stream->write(text.begin(), text.size());
-    return promise.attach(kj::mv(stream), kj::mv(text));
-  }
-  // A connection that cannot be accepted, for want of descriptors, is not the last one. listenHttp() may throw at once.
-  kj::Promise<void> serve() {
-    return kj::evalNow([this] { return server.listenHttp(*receiver); }).catch_([this](kj::Exception&& error) {
-      log::warn(std::string("http: ") + error.getDescription().cStr());
-      return daemon.timer().afterDelay(100 * kj::MILLISECONDS).then([this] { return serve(); });
-    });
-  }
-  void taskFailed(kj::Exception&& error) override { log::warn(std::string("http: ") + error.getDescription().cStr()); }
-
-  Daemon& daemon;
-  Pages pages;
-  kj::HttpHeaderTable table;
-  kj::HttpServer server;
-  kj::Own<kj::ConnectionReceiver> receiver;
-  kj::TaskSet tasks;
-};
-
-HttpEndpoint::HttpEndpoint(Daemon& daemon, Pages pages) : state_(kj::heap<State>(daemon, std::move(pages))) {}
-HttpEndpoint::~HttpEndpoint() noexcept(false) {}
-
-kj::Promise<Result<std::string>> HttpEndpoint::listen(const Endpoint& address) {
-  if (!address.enabled) return Result<std::string>(std::string());
-  const std::string text = toString(address);
-  return state_->daemon.io()
-      .provider->getNetwork()
-      .parseAddress(text.c_str(), address.port)
-      .then([this, address](kj::Own<kj::NetworkAddress> where) {
-        state_->receiver = where->listen();
-        state_->tasks.add(state_->serve());
-        Endpoint bound = address;
-        bound.port = static_cast<uint16_t>(state_->receiver->getPort());
-        return Result<std::string>(toString(bound));
-      })
-      .catch_([text](kj::Exception&& error) {
-        return Result<std::string>(Code::unavailable, "listen on " + text + ": " + error.getDescription().cStr());
-      });
-}
 
 }  // namespace fluxon::rpc

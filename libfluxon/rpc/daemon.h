@@ -1,28 +1,34 @@
-// What every daemon has: a KJ loop with a libuv guest, signals, readiness, and /metrics and /health over HTTP.
+// What every daemon has: a KJ loop with a libuv guest, signals, readiness.
 #pragma once
 
-#include <kj/async-io.h>
-#include <kj/async-unix.h>
+#include <kj/async.h>
 
 #include <functional>
 #include <string>
 
 #include "base/clock.h"
-#include "base/config.h"
-#include "base/result.h"
+#include "rpc/control_port.h"
 #include "rpc/uv_guest.h"
 
 namespace fluxon::rpc {
 
-// Blocks SIGTERM, SIGINT for the loop and sets umask 077; before any thread. KJ ignores SIGPIPE in this process.
+// The loop looks at sockets, signals and timers after a few events at the latest, whatever else there is to do.
 class Daemon {
  public:
+  // Before any thread: blocks SIGTERM and SIGINT for the loop, sets umask 077, and takes as many descriptors as the system lets this
+  // process have. KJ ignores SIGPIPE in this process.
   Daemon();
+  ~Daemon() noexcept(false);
+  KJ_DISALLOW_COPY(Daemon);
 
-  kj::AsyncIoContext& io() { return io_; }
-  kj::Timer& timer() { return io_.provider->getTimer(); }
-  kj::WaitScope& waitScope() { return io_.waitScope; }
+  ControlPort& port() { return port_; }
+  kj::Timer& timer() { return port_.getTimer(); }
+  kj::WaitScope& waitScope() { return waitScope_; }
   UvGuest& uv() { return *uv_; }
+
+  // Resolves when everything that is to be done now is done, and sockets, signals and timers have been looked at: between two slices of
+  // long work.
+  kj::Promise<void> afterLook() { return timer().afterDelay(0 * kj::NANOSECONDS); }
 
   // Resolves at the first SIGTERM or SIGINT.
   kj::Promise<void> stopped();
@@ -31,7 +37,12 @@ class Daemon {
   void settle();
 
  private:
-  kj::AsyncIoContext io_;
+  struct Prepared {
+    Prepared();
+  } prepared_;
+  ControlPort port_;
+  kj::EventLoop loop_;
+  kj::WaitScope waitScope_;
   kj::Own<UvGuest> uv_;
 };
 
@@ -41,22 +52,5 @@ int guarded(const char* process, const std::function<int()>& run);
 // Tells whoever started us: NOTIFY_SOCKET (systemd), and a newline on `readyFd` (-1: none), which is closed.
 void announceReady(int readyFd, const std::string& status);
 void announceStopping();
-
-// /metrics and /health. Answers while the process's control thread runs.
-class HttpEndpoint {
- public:
-  struct Pages {
-    std::function<std::string()> metrics;
-    std::function<std::string(bool& healthy)> health;  // JSON; 200 if healthy, else 503
-  };
-  HttpEndpoint(Daemon&, Pages);
-  ~HttpEndpoint() noexcept(false);
-  // Binds; "" when off, else the address with its port. `unavailable` says who is asked to give way.
-  kj::Promise<Result<std::string>> listen(const Endpoint&);
-
- private:
-  struct State;
-  kj::Own<State> state_;
-};
 
 }  // namespace fluxon::rpc

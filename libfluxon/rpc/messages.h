@@ -160,6 +160,7 @@ struct Registration {
   std::vector<Extent> occupied;  // extents that are not free and hold no value that could be read: held, or still being written
   Incarnation adopts;       // in whose life the values were published that `inventory` will list; 0: there are none
   Time sent{0};             // on the clock of its host
+  std::string from;         // for people: where the owner is and since when, by what the master sees; not sent
 };
 
 struct Registered {

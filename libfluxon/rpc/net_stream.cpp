@@ -2,6 +2,7 @@
 
 #include <kj/debug.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/log.h"
@@ -75,17 +76,17 @@ kj::Promise<Connected> shakeHands(kj::Own<kj::AsyncIoStream> stream, Access& acc
 
 }  // namespace
 
-kj::Promise<Connected> connectPeer(kj::AsyncIoContext& io, Access& access, const Endpoint& endpoint, link::Purpose purpose,
+kj::Promise<Connected> connectPeer(kj::UnixEventPort& port, Access& access, const Endpoint& endpoint, link::Purpose purpose,
                                    const link::Party& self) {
   const std::string peer = toString(endpoint);
-  return connectTcp(io, endpoint, kPatience)
-      .then([&io, &access, endpoint, peer, purpose, self](Connected&& connected) -> kj::Promise<Connected> {
+  return connectTcp(port, endpoint, kPatience)
+      .then([&port, &access, endpoint, peer, purpose, self](Connected&& connected) -> kj::Promise<Connected> {
         if (!connected) return kj::mv(connected);
         auto opening = access.asClient(kj::mv(connected.value()), bareHost(endpoint))
                            .then([&access, peer, purpose, self](kj::Own<kj::AsyncIoStream>&& stream) {
                              return shakeHands(kj::mv(stream), access, peer, purpose, self);
                            });
-        return io.provider->getTimer().timeoutAfter(kPatience, kj::mv(opening)).catch_([peer](kj::Exception&& error) -> Connected {
+        return port.getTimer().timeoutAfter(kPatience, kj::mv(opening)).catch_([peer](kj::Exception&& error) -> Connected {
           return judge(peer, error);
         });
       });
@@ -100,16 +101,16 @@ struct NetListener::Opening {
   link::ServerHandshake hand;
 };
 
-Result<kj::Own<NetListener>> NetListener::bind(kj::AsyncIoContext& io, const Endpoint& address, Access& access,
+Result<kj::Own<NetListener>> NetListener::bind(kj::UnixEventPort& port, const Endpoint& address, Access& access,
                                                link::Purpose purpose, link::Party self, Refusals& refusals) {
-  Result<kj::Own<SocketListener>> socket = SocketListener::bindTcp(io.unixEventPort, io.provider->getTimer(), address, refusals);
+  Result<kj::Own<SocketListener>> socket = SocketListener::bindTcp(port, address, refusals);
   if (!socket) return socket.error();
-  return kj::heap<NetListener>(io, kj::mv(socket.value()), address, access, purpose, std::move(self), refusals);
+  return kj::heap<NetListener>(port, kj::mv(socket.value()), address, access, purpose, std::move(self), refusals);
 }
 
-NetListener::NetListener(kj::AsyncIoContext& io, kj::Own<SocketListener> socket, const Endpoint& address, Access& access,
+NetListener::NetListener(kj::UnixEventPort& port, kj::Own<SocketListener> socket, const Endpoint& address, Access& access,
                          link::Purpose purpose, link::Party self, Refusals& refusals)
-    : io_(io),
+    : port_(port),
       socket_(kj::mv(socket)),
       address_(address),
       access_(access),
@@ -120,19 +121,21 @@ NetListener::NetListener(kj::AsyncIoContext& io, kj::Own<SocketListener> socket,
   address_.port = socket_->port();
 }
 
-kj::Promise<void> NetListener::serve(std::function<void(kj::Own<kj::AsyncIoStream>, const link::Party&)> opened) {
+kj::Promise<void> NetListener::serve(std::function<void(kj::Own<kj::AsyncIoStream>, const std::string&)> opened) {
   opened_ = std::move(opened);
   return socket_->serve([this](SocketListener::Accepted accepted) { tasks_.add(open(kj::mv(accepted))); });
 }
 
 kj::Promise<void> NetListener::open(SocketListener::Accepted accepted) {
-  if (openings_.size() >= kMostOpening) {
-    openings_.begin()->second->reject(KJ_EXCEPTION(FAILED, "it was the oldest of too many that are opening"));
-    openings_.erase(openings_.begin());
+  const auto sameSource = [&](const auto& each) { return each.second.source == accepted.source; };
+  if (static_cast<size_t>(std::count_if(openings_.begin(), openings_.end(), sameSource)) >= kMostOpeningOfSource) {
+    giveUp(std::find_if(openings_.begin(), openings_.end(), sameSource));
+  } else if (openings_.size() >= kMostOpening) {
+    giveUp(openings_.begin());
   }
   const uint64_t id = ++lastOpening_;
   auto given = kj::newPromiseAndFulfiller<void>();
-  openings_.emplace(id, kj::mv(given.fulfiller));
+  openings_.emplace(id, Turn{kj::mv(given.fulfiller), accepted.source});
 
   auto opening = kj::heap<Opening>(access_, purpose_, self_, kj::mv(accepted));
   Opening& o = *opening;
@@ -153,13 +156,18 @@ kj::Promise<void> NetListener::open(SocketListener::Accepted accepted) {
       if (verdict.code != 0) kj::throwFatalException(KJ_EXCEPTION(FAILED, kj::str(kj::StringPtr(verdict.detail))));
     });
   });
-  return io_.provider->getTimer().timeoutAfter(kPatience, kj::mv(shaken)).exclusiveJoin(kj::mv(given.promise)).then([this, &o] {
+  return port_.getTimer().timeoutAfter(kPatience, kj::mv(shaken)).exclusiveJoin(kj::mv(given.promise)).then([this, &o] {
     log::debug("connection of " + o.peer + " is open" + (o.hand.peer().node.empty() ? "" : ": node " + o.hand.peer().node));
-    opened_(kj::mv(o.stream), o.hand.peer());
+    opened_(kj::mv(o.stream), o.peer);
   }, [this, &o](kj::Exception&& error) {
     const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
     refusals_.add(o.peer, late ? "it did not open within 5 s" : reasonOf(error));
   }).attach(kj::mv(opening), kj::defer([this, id] { openings_.erase(id); }));
+}
+
+void NetListener::giveUp(std::map<uint64_t, Turn>::iterator opening) {
+  opening->second.end->reject(KJ_EXCEPTION(FAILED, "it was the oldest of too many that are opening"));
+  openings_.erase(opening);
 }
 
 void NetListener::taskFailed(kj::Exception&& error) { log::error(std::string("listener: ") + error.getDescription().cStr()); }

@@ -9,8 +9,8 @@
 //
 // Invariants
 //   1. No byte of a peer is handed on before its proof is right.
-//   2. A connection is opening for 5 s at most, and at most kMostOpening are: one more ends the oldest, since an honest peer is done
-//      in milliseconds.
+//   2. A connection is opening for 5 s at most. At most kMostOpening are, and kMostOpeningOfSource of one source: one more ends the oldest
+//      (of its source), since an honest peer is done in milliseconds. So one source alone keeps nobody else out.
 //   3. Nothing that a peer does ends the listener.
 // One thread.
 #pragma once
@@ -29,40 +29,45 @@
 
 namespace fluxon::rpc {
 
-constexpr size_t kMostOpening = 256;
+constexpr size_t kMostOpening = 256, kMostOpeningOfSource = 32;
 
-// Opens a connection. `access` and `io` outlive the promise. Errors: unavailable (nobody listens, no such host, the peer hangs up),
+// Opens a connection. `access` and the port outlive the promise. Errors: unavailable (nobody listens, no such host, the peer hangs up),
 // timedOut (it says nothing), denied (the secret or a certificate is refused, by either side), protocol.
-kj::Promise<Result<kj::Own<kj::AsyncIoStream>>> connectPeer(kj::AsyncIoContext& io, Access& access, const Endpoint& peer,
+kj::Promise<Result<kj::Own<kj::AsyncIoStream>>> connectPeer(kj::UnixEventPort& port, Access& access, const Endpoint& peer,
                                                             link::Purpose purpose, const link::Party& self);
 
 class NetListener final : private kj::TaskSet::ErrorHandler {
  public:
   // What it is given outlives it. Errors: as SocketListener::bindTcp.
-  static Result<kj::Own<NetListener>> bind(kj::AsyncIoContext&, const Endpoint&, Access&, link::Purpose, link::Party self,
+  static Result<kj::Own<NetListener>> bind(kj::UnixEventPort&, const Endpoint&, Access&, link::Purpose, link::Party self,
                                            Refusals&);
-  NetListener(kj::AsyncIoContext&, kj::Own<SocketListener>, const Endpoint&, Access&, link::Purpose, link::Party self, Refusals&);
+  NetListener(kj::UnixEventPort&, kj::Own<SocketListener>, const Endpoint&, Access&, link::Purpose, link::Party self, Refusals&);
 
   // Where it listens, with the port.
   const Endpoint& address() const { return address_; }
-  // Hands each open connection over with who it is, until the promise is dropped.
-  kj::Promise<void> serve(std::function<void(kj::Own<kj::AsyncIoStream>, const link::Party&)> opened);
+  // Hands each open connection over with its peer's address and port, until the promise is dropped.
+  kj::Promise<void> serve(std::function<void(kj::Own<kj::AsyncIoStream>, const std::string& peer)> opened);
 
  private:
   struct Opening;
+  struct Turn {
+    kj::Own<kj::PromiseFulfiller<void>> end;  // to give it up
+    std::string source;
+  };
+  void giveUp(std::map<uint64_t, Turn>::iterator);
   kj::Promise<void> open(SocketListener::Accepted);
   void taskFailed(kj::Exception&&) override;
 
-  kj::AsyncIoContext& io_;
+  kj::UnixEventPort& port_;
   kj::Own<SocketListener> socket_;
   Endpoint address_;
   Access& access_;
   link::Purpose purpose_;
   link::Party self_;
   Refusals& refusals_;
-  std::function<void(kj::Own<kj::AsyncIoStream>, const link::Party&)> opened_;
+  std::function<void(kj::Own<kj::AsyncIoStream>, const std::string&)> opened_;
   uint64_t lastOpening_ = 0;
-  std::map<uint64_t, kj::Own<kj::PromiseFulfiller<void>>> openings_;  // by age; to give one up
+  std::map<uint64_t, Turn> openings_;  // by age
   kj::TaskSet tasks_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <kj/debug.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/eventfd.h>
@@ -17,7 +16,9 @@
 #include <memory>
 #include <thread>
 
+#include "base/descriptors.h"
 #include "base/log.h"
+#include "link/socket_address.h"
 
 namespace fluxon::rpc {
 namespace {
@@ -136,61 +137,24 @@ Result<sockaddr_un> addressOf(const std::string& path) {
   return address;
 }
 
-struct TcpAddress {
-  sockaddr_storage bytes{};
-  socklen_t length = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
-};
-
-std::string toString(const sockaddr_storage& address, socklen_t length) {
-  char host[NI_MAXHOST] = "?", service[NI_MAXSERV] = "?";
-  ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, service, sizeof service,
-                NI_NUMERICHOST | NI_NUMERICSERV);
-  return (address.ss_family == AF_INET6 ? "[" + std::string(host) + "]" : host) + ":" + service;
-}
-
-// Blocks for names, unless `flags` has AI_NUMERICHOST. Empty: `why` says why.
-std::vector<TcpAddress> lookUp(const Endpoint& endpoint, int flags, std::string& why) {
-  const std::string host = bareHost(endpoint);
-  addrinfo hints{};
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host == "*" ? nullptr : host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
-  std::vector<TcpAddress> addresses;
-  if (error != 0) {
-    why = error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error);
-    return addresses;
-  }
-  for (const addrinfo* each = found; each; each = each->ai_next) {
-    if (each->ai_addrlen > sizeof(sockaddr_storage)) continue;
-    TcpAddress& to = addresses.emplace_back();
-    std::memcpy(&to.bytes, each->ai_addr, each->ai_addrlen);
-    to.length = each->ai_addrlen;
-  }
-  ::freeaddrinfo(found);
-  return addresses;
-}
-
 // Shared by the loop and the thread that looks up; the last of them drops it.
 struct Lookup {
   Endpoint endpoint;
   kj::AutoCloseFd done{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::atomic<bool> finished{false};  // what follows is the loop's
-  std::vector<TcpAddress> addresses;
-  std::string why;
+  Result<std::vector<sockaddr_storage>> addresses = std::vector<sockaddr_storage>();
 };
 
 kj::Promise<std::shared_ptr<Lookup>> lookUpAside(kj::UnixEventPort& port, const Endpoint& endpoint) {
   auto lookup = std::make_shared<Lookup>();
   lookup->endpoint = endpoint;
-  lookup->addresses = lookUp(endpoint, AI_NUMERICHOST, lookup->why);
-  if (!lookup->addresses.empty()) return lookup;
+  lookup->addresses = link::lookUp(endpoint, link::Lookup::numeric);
+  if (lookup->addresses) return lookup;
   KJ_REQUIRE(lookup->done.get() >= 0, "eventfd", errno);
   auto observer = kj::heap<Observer>(port, lookup->done, Observer::OBSERVE_READ);
   auto finished = observer->whenBecomesReadable();
   std::thread([lookup] {
-    lookup->addresses = lookUp(lookup->endpoint, 0, lookup->why);
+    lookup->addresses = link::lookUp(lookup->endpoint, link::Lookup::name);
     lookup->finished.store(true, std::memory_order_release);
     ::eventfd_write(lookup->done, 1);
   }).detach();
@@ -198,6 +162,17 @@ kj::Promise<std::shared_ptr<Lookup>> lookUpAside(kj::UnixEventPort& port, const 
     KJ_REQUIRE(lookup->finished.load(std::memory_order_acquire));
     return lookup;
   });
+}
+
+// What a limit for each source counts as one: an IPv4 address, or the network of 64 bits that an IPv6 host is in.
+std::string sourceOf(const sockaddr_storage& address) {
+  if (address.ss_family != AF_INET6) {
+    const in_addr& v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    return std::string(reinterpret_cast<const char*>(&v4), sizeof v4);
+  }
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  const char* const bytes = reinterpret_cast<const char*>(&v6);
+  return IN6_IS_ADDR_V4MAPPED(&v6) ? std::string(bytes + 12, 4) : std::string(bytes, 8);
 }
 
 // Messages leave at once; a host that has gone shows within 11 s in silence, and within 20 s while bytes wait for it.
@@ -213,22 +188,22 @@ void tune(int fd) {
 
 using Connected = Result<kj::Own<kj::AsyncIoStream>>;
 
-kj::Promise<Connected> connectOne(kj::AsyncIoContext& io, const TcpAddress& address, kj::Duration patience) {
-  const std::string what = "connect " + toString(address.bytes, address.length);
-  const int fd = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+kj::Promise<Connected> connectOne(kj::UnixEventPort& port, const sockaddr_storage& address, kj::Duration patience) {
+  const std::string what = "connect " + link::toString(address);
+  const int fd = ::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return Connected(systemError("socket", errno));
   kj::AutoCloseFd owned(fd);
   tune(fd);
-  kj::UnixEventPort& port = io.unixEventPort;
   const auto judge = [what](int error) {
     const Error failed = systemError(what, error);
     return Error{Code::unavailable, failed.detail};
   };
-  if (::connect(fd, address.get(), address.length) == 0) return Connected(wrapSocket(port, kj::mv(owned)));
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), link::bytesOf(address)) == 0)
+    return Connected(wrapSocket(port, kj::mv(owned)));
   if (errno != EINPROGRESS) return Connected(judge(errno));
   auto observer = kj::heap<Observer>(port, fd, Observer::OBSERVE_WRITE);
   auto writable = observer->whenBecomesWritable();
-  return io.provider->getTimer()
+  return port.getTimer()
       .timeoutAfter(patience, writable.attach(kj::mv(observer)))
       .then([&port, judge, owned = kj::mv(owned)]() mutable -> Connected {
         int error = 0;
@@ -240,10 +215,11 @@ kj::Promise<Connected> connectOne(kj::AsyncIoContext& io, const TcpAddress& addr
 }
 
 // Each address in turn, as long as the last one has failed.
-kj::Promise<Connected> connectFrom(kj::AsyncIoContext& io, std::shared_ptr<Lookup> lookup, size_t at, kj::Duration each) {
-  return connectOne(io, lookup->addresses[at], each).then([&io, lookup, at, each](Connected&& result) -> kj::Promise<Connected> {
-    if (result || at + 1 == lookup->addresses.size()) return kj::mv(result);
-    return connectFrom(io, lookup, at + 1, each);
+kj::Promise<Connected> connectFrom(kj::UnixEventPort& port, std::shared_ptr<Lookup> lookup, size_t at, kj::Duration each) {
+  const std::vector<sockaddr_storage>& addresses = lookup->addresses.value();
+  return connectOne(port, addresses[at], each).then([&port, &addresses, lookup, at, each](Connected&& result) -> kj::Promise<Connected> {
+    if (result || at + 1 == addresses.size()) return kj::mv(result);
+    return connectFrom(port, lookup, at + 1, each);
   });
 }
 
@@ -258,17 +234,17 @@ void Refusals::add(const std::string& peer, const std::string& why) {
   if (const std::string line = lines_.line("refused a connection of " + peer + ": " + why, bootTime()); !line.empty()) log::warn(line);
 }
 
-kj::Promise<Connected> connectTcp(kj::AsyncIoContext& io, const Endpoint& endpoint, kj::Duration patience) {
-  kj::Timer& timer = io.provider->getTimer();
+kj::Promise<Connected> connectTcp(kj::UnixEventPort& port, const Endpoint& endpoint, kj::Duration patience) {
+  kj::Timer& timer = port.getTimer();
   const kj::TimePoint begun = timer.now();
   const auto failed = [endpoint](const std::string& why) {
     return Connected(Error{Code::unavailable, "connect " + fluxon::toString(endpoint) + ": " + why});
   };
-  return timer.timeoutAfter(patience, lookUpAside(io.unixEventPort, endpoint))
-      .then([&io, &timer, begun, patience, failed](std::shared_ptr<Lookup> lookup) -> kj::Promise<Connected> {
-        if (lookup->addresses.empty()) return failed(lookup->why);
+  return timer.timeoutAfter(patience, lookUpAside(port, endpoint))
+      .then([&port, &timer, begun, patience, failed](std::shared_ptr<Lookup> lookup) -> kj::Promise<Connected> {
+        if (!lookup->addresses) return failed(lookup->addresses.error().detail);
         const kj::Duration left = std::max(patience - (timer.now() - begun), 1 * kj::MILLISECONDS);
-        return connectFrom(io, lookup, 0, left / static_cast<int64_t>(lookup->addresses.size()));
+        return connectFrom(port, lookup, 0, left / static_cast<int64_t>(lookup->addresses.value().size()));
       }, [failed](kj::Exception&& error) -> kj::Promise<Connected> {
         const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
         return failed(late ? "looking up the name takes too long" : error.getDescription().cStr());
@@ -288,65 +264,48 @@ Result<kj::Own<kj::AsyncIoStream>> connectUnix(kj::UnixEventPort& port, const st
   return kj::Own<kj::AsyncIoStream>(kj::heap<SocketStream>(port, kj::mv(owned)));
 }
 
-Result<kj::Own<SocketListener>> SocketListener::bindUnix(kj::UnixEventPort& port, kj::Timer& timer, const std::string& path,
-                                                         Refusals& refusals) {
+Result<kj::Own<SocketListener>> SocketListener::bindUnix(kj::UnixEventPort& port, const std::string& path, Refusals& refusals) {
   const Result<sockaddr_un> address = addressOf(path);
   if (!address) return address.error();
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return systemError("socket", errno);
-  kj::AutoCloseFd owned(fd);
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address.value()), sizeof(sockaddr_un)) != 0) return systemError("bind " + path, errno);
-  if (::listen(fd, SOMAXCONN) != 0) return systemError("listen " + path, errno);
-  return kj::heap<SocketListener>(port, timer, kj::mv(owned), refusals);
+  shm::Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return systemError("socket", errno);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.value()), sizeof(sockaddr_un)) != 0)
+    return systemError("bind " + path, errno);
+  if (::listen(fd.get(), SOMAXCONN) != 0) return systemError("listen " + path, errno);
+  return kj::heap<SocketListener>(port, std::move(fd), refusals);
 }
 
-Result<kj::Own<SocketListener>> SocketListener::bindTcp(kj::UnixEventPort& port, kj::Timer& timer, const Endpoint& endpoint,
-                                                        Refusals& refusals) {
-  const std::string what = "listen on " + fluxon::toString(endpoint);
-  std::string why;
-  const std::vector<TcpAddress> addresses = lookUp(endpoint, AI_PASSIVE, why);
-  if (addresses.empty()) return Error{Code::unavailable, what + ": " + why};
-  const TcpAddress& address = addresses.front();
-  const int fd = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return systemError("socket", errno);
-  kj::AutoCloseFd owned(fd);
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(fd, address.get(), address.length) != 0 || ::listen(fd, SOMAXCONN) != 0) {
-    const Error error = systemError(what, errno);
-    const bool mends = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
-    return Error{mends ? Code::unavailable : error.code, error.detail};
-  }
-  return kj::heap<SocketListener>(port, timer, kj::mv(owned), refusals);
+Result<kj::Own<SocketListener>> SocketListener::bindTcp(kj::UnixEventPort& port, const Endpoint& endpoint, Refusals& refusals) {
+  Result<shm::Descriptor> fd = link::listenOn(endpoint, SOCK_NONBLOCK);
+  if (!fd) return fd.error();
+  return kj::heap<SocketListener>(port, std::move(fd.value()), refusals);
 }
 
-SocketListener::SocketListener(kj::UnixEventPort& port, kj::Timer& timer, kj::AutoCloseFd fd, Refusals& refusals)
-    : port_(port), timer_(timer), refusals_(refusals), fd_(kj::mv(fd)), observer_(port, fd_, Observer::OBSERVE_READ) {}
+SocketListener::SocketListener(kj::UnixEventPort& port, shm::Descriptor fd, Refusals& refusals)
+    : port_(port), refusals_(refusals), fd_(std::move(fd)), observer_(port, fd_.get(), Observer::OBSERVE_READ) {}
 
-uint16_t SocketListener::port() const {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  const bool v6 = address.ss_family == AF_INET6;
-  return ntohs(v6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port : reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
+uint16_t SocketListener::port() const { return link::portOf(link::boundTo(fd_.get())); }
 
 void SocketListener::take(int fd, const std::function<void(Accepted)>& accepted) {
   kj::AutoCloseFd owned(fd);
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return;  // it is gone already
-  if (address.ss_family != AF_UNIX) {
-    tune(fd);
-    return accepted({wrapSocket(port_, kj::mv(owned)), toString(address, length)});
-  }
+  const bool unixSocket = address.ss_family == AF_UNIX;
   ucred peer{};
   length = sizeof peer;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return refusals_.add("a process", std::strerror(errno));
-  const std::string who = "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid);
+  if (unixSocket && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    return refusals_.add("a process", std::strerror(errno));
+  const std::string who =
+      unixSocket ? "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid) : link::toString(address);
+  if (isReserved(fd)) return refusals_.add(who, "no descriptor is left for it");
+  if (!unixSocket) {
+    tune(fd);
+    return accepted({wrapSocket(port_, kj::mv(owned)), who, sourceOf(address)});
+  }
   if (peer.uid != ::geteuid() && peer.uid != 0)
     return refusals_.add(who, "the socket is for user " + std::to_string(::geteuid()) + " and root");
-  accepted({wrapSocket(port_, kj::mv(owned)), who});
+  accepted({wrapSocket(port_, kj::mv(owned)), who, ""});
 }
 
 kj::Promise<void> SocketListener::serve(std::function<void(Accepted)> accepted) {
@@ -354,18 +313,19 @@ kj::Promise<void> SocketListener::serve(std::function<void(Accepted)> accepted) 
     return [this, to = std::move(to)]() mutable { return serve(std::move(to)); };
   };
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
-    const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = ::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
       take(fd, accepted);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       // Connections that wait ring no bell again.
-      return timer_.afterDelay(100 * kj::MILLISECONDS).then(again(std::move(accepted)));
+      refusals_.add("a peer", std::string("accept: ") + std::strerror(errno));
+      return port_.getTimer().afterDelay(100 * kj::MILLISECONDS).then(again(std::move(accepted)));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return observer_.whenBecomesReadable().then(again(std::move(accepted)));
     }
   }
   // A flood leaves time for those that are connected.
-  return timer_.afterDelay(1 * kj::MILLISECONDS).then(again(std::move(accepted)));
+  return port_.getTimer().afterDelay(1 * kj::MILLISECONDS).then(again(std::move(accepted)));
 }
 
 }  // namespace fluxon::rpc

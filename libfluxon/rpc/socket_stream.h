@@ -22,6 +22,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "shm/mapped_file.h"
 
 namespace fluxon::rpc {
 
@@ -44,34 +45,35 @@ Result<kj::Own<kj::AsyncIoStream>> connectUnix(kj::UnixEventPort&, const std::st
 
 // Connects to the first address of a host that answers. A name is looked up on a thread of its own, which the loop does not wait
 // for. Errors: unavailable (no such host, nobody listens, no answer within `patience`), system.
-kj::Promise<Result<kj::Own<kj::AsyncIoStream>>> connectTcp(kj::AsyncIoContext&, const Endpoint&, kj::Duration patience);
+kj::Promise<Result<kj::Own<kj::AsyncIoStream>>> connectTcp(kj::UnixEventPort&, const Endpoint&, kj::Duration patience);
 
 // A listening socket.
 class SocketListener {
  public:
   struct Accepted {
     kj::Own<kj::AsyncIoStream> stream;
-    std::string peer;  // for people
+    std::string peer;    // for people
+    std::string source;  // of tcp: its address, or an IPv6 network; peers with the same one are counted together
   };
   // On `path`, which must not exist, for this user alone (mode 0600 by the process's umask). Who connects must be this user or
   // root, whatever became of the mode; others are refused.
-  static Result<kj::Own<SocketListener>> bindUnix(kj::UnixEventPort&, kj::Timer&, const std::string& path, Refusals&);
-  // Looks a name up before it returns. Errors: unavailable (taken, not an address of this host), denied, system.
-  static Result<kj::Own<SocketListener>> bindTcp(kj::UnixEventPort&, kj::Timer&, const Endpoint&, Refusals&);
+  static Result<kj::Own<SocketListener>> bindUnix(kj::UnixEventPort&, const std::string& path, Refusals&);
+  // Looks a name up before it returns. Errors: as link::listenOn.
+  static Result<kj::Own<SocketListener>> bindTcp(kj::UnixEventPort&, const Endpoint&, Refusals&);
 
-  SocketListener(kj::UnixEventPort&, kj::Timer&, kj::AutoCloseFd, Refusals&);
+  SocketListener(kj::UnixEventPort&, shm::Descriptor, Refusals&);
   // Of tcp.
   uint16_t port() const;
-  // Hands each connection over, until the promise is dropped. Want of descriptors or memory makes it wait, never end.
+  // Hands each connection over, until the promise is dropped. Want of descriptors or memory makes it wait, never end; the last
+  // descriptors of the process are not for connections.
   kj::Promise<void> serve(std::function<void(Accepted)> accepted);
 
  private:
   void take(int fd, const std::function<void(Accepted)>& accepted);
 
   kj::UnixEventPort& port_;
-  kj::Timer& timer_;
   Refusals& refusals_;
-  kj::AutoCloseFd fd_;
+  shm::Descriptor fd_;
   kj::UnixEventPort::FdObserver observer_;
 };
 

@@ -66,6 +66,35 @@ TEST_CASE("tcp link: more fetches than a window has room for all come through") 
   });
 }
 
+TEST_CASE("tcp link: an IPv6 address in brackets, and a name, are listened on and reached") {
+  onBoth([](TcpLink::Settings settings) {
+    for (const char* address : {"[::1]:0", "localhost:0", "[127.0.0.1]:0"}) {
+      CAPTURE(address);
+      settings.listen = parseEndpoint(address).value();
+      Node source(settings, "s"), target(settings, "t");
+      if (address[1] == ':') CHECK(source.link->address().starts_with("[::1]:"));
+      source.files.put("k", 1, "value");
+      Pages memory(4096);
+      CHECK(target.get(source.peer(), "k", 1, memory.data, 5).ok());
+    }
+  });
+}
+
+TEST_CASE("tcp link: where it cannot listen is said with the address, and is unavailable") {
+  Directory files;
+  Pages client(sizeof(shm::ClientFile));
+  auto& file = *reinterpret_cast<shm::ClientFile*>(client.data);
+  TcpLink::Settings settings = settingsOf(true);
+  Node taken(settings);
+  for (const std::string& address : {taken.link->address(), std::string("[2001:db8::1]:0"), std::string("no.such.host.invalid:1")}) {
+    settings.listen = parseEndpoint(address).value();
+    const auto link = TcpLink::start(settings, secretOf(kSecret), "n", files.view, file);
+    REQUIRE_FALSE(link.ok());
+    CHECK(link.error().code == Code::unavailable);
+    CHECK(link.error().detail.starts_with("listen on " + address + ": "));
+  }
+}
+
 TEST_CASE("tcp link: another version, another length or no such key is a miss, and a lapsed lease unavailable") {
   onBoth([](const TcpLink::Settings& settings) {
     Node source(settings, "s"), target(settings, "t");

@@ -1,6 +1,7 @@
 // A tcp link whose peer is a plain socket that stops, lies or talks nonsense.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/crc32c.h"
@@ -242,6 +243,46 @@ std::string frameFor(const std::string& key, uint64_t putId, uint64_t valueBytes
   FrameHeader header{{}, kReadKind, times, static_cast<uint32_t>(body.size())};
   std::memcpy(header.magic, kFrameMagic, sizeof header.magic);
   return std::string(reinterpret_cast<const char*>(&header), sizeof header) + body;
+}
+
+// Descriptors for many connections of which both ends are here.
+void manyDescriptors() {
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = limit.rlim_max;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+TEST_CASE("tcp peer: 600 connections that say nothing keep nobody out, and the oldest of them end") {
+  manyDescriptors();
+  onBoth([](const TcpLink::Settings& settings) {
+    Node source(settings, "s"), target(settings, "t");
+    source.files.put("k", 1, "value");
+    std::vector<Socket> silent;
+    for (int i = 0; i < 600; ++i) silent.push_back(connectTo(source));
+    Pages memory(4096);
+    CHECK(target.get(source.peer(), "k", 1, memory.data, 5).ok());
+    CHECK(silent.front().closed());
+    CHECK(source.link->counters().connectionsOpen == 1);
+  });
+}
+
+TEST_CASE("tcp peer: of more connections than are kept, the one that was idle for the longest time gives way") {
+  manyDescriptors();
+  onBoth([](const TcpLink::Settings& settings) {
+    Node source(settings, "s"), target(settings, "t");
+    source.files.put("k", 1, "value");
+    std::vector<Socket> others;
+    Pages memory(4096);
+    for (int i = 0; i < 256; ++i) others.push_back(shakenWith(source));
+    CHECK(target.get(source.peer(), "k", 1, memory.data, 5).ok());  // its connection is used after those were
+    for (int i = 0; i < 256; ++i) others.push_back(shakenWith(source));
+    CHECK(others.front().closed());
+    CHECK(target.get(source.peer(), "k", 1, memory.data, 5).ok());
+    CHECK(source.link->counters().connectionsOpen == 512);
+    CHECK(target.link->counters().connectsFailed == 0);
+    CHECK(target.link->counters().connectionsOpen == 1);
+  });
 }
 
 TEST_CASE("tcp peer: random and truncated bytes at the port are refused and counted, and others are served") {

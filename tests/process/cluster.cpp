@@ -33,6 +33,7 @@ Cluster::Cluster(Shape shape) {
   folder_ = folder;
   root_ = "/dev/shm/" + folder_.substr(5);
   config_ = folder_ + "/fluxon.toml";
+  beatSeconds_ = shape.leaseMs / 5000.0;
   configure(shape);
   start("master");
   for (const std::string& node : shape.nodes) start(node);
@@ -54,11 +55,30 @@ Cluster::~Cluster() {
       FAIL_CHECK(name << " ended by itself, status " << status << ":\n" << tail(log(name)));
       continue;
     }
+    checkLoop(name);
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
   }
   std::filesystem::remove_all(root_);
   std::filesystem::remove_all(folder_);
+}
+
+// By the thread's own time, which stands still while the process is stopped or has no processor. A process without pages is not asked.
+void Cluster::checkLoop(const std::string& process) const {
+  const std::string text = log(process);
+  const size_t ready = text.rfind("info ready"), http = ready == std::string::npos ? ready : text.find("http ", ready);
+  if (http == std::string::npos) return;
+  const std::string address = text.substr(http + 5, text.find_first_of(",\n", http) - http - 5);
+  const std::string page = address.find(':') == std::string::npos ? "" : httpGet(address, "/metrics");
+  const std::string name = "_loop_longest_busy_seconds ";
+  const size_t at = page.rfind(name);
+  if (at == std::string::npos) return;
+#ifdef FLUXON_SANITIZED
+  const double most = 10 * beatSeconds_;
+#else
+  const double most = beatSeconds_;
+#endif
+  CHECK_MESSAGE(std::stod(page.substr(at + name.size())) < most, process << " did not look at its sockets for too long");
 }
 
 void Cluster::start(const std::string& process, const std::function<void()>& prepare) {
@@ -212,6 +232,8 @@ std::string httpGet(const std::string& address, const std::string& path) {
   ::inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   std::string text;
+  const timeval patience{30, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   if (::connect(socket, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
     const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     CHECK(::write(socket, request.data(), request.size()) == static_cast<ssize_t>(request.size()));

@@ -1,5 +1,6 @@
-// A cluster of real daemons for one test: a private shared memory root, a private state folder, short leases. Every process is
-// killed, and the root must be empty, when the cluster is destroyed.
+// A cluster of real daemons for one test: a private shared memory root, a private state folder, short leases. When the cluster is
+// destroyed, no control loop may have computed for as long as a heartbeat is due without a look at its sockets; then every process is
+// killed.
 #pragma once
 
 #include <fluxon/fluxon.hpp>
@@ -53,11 +54,13 @@ class Cluster {
   double metric(const std::string& process, const std::string& name, const std::string& label = "") const;
 
  private:
+  void checkLoop(const std::string& process) const;
   void forAll(bool stop);
   std::string readyWord(const std::string& process, const std::string& after) const;
 
   std::string folder_, root_, config_;
   std::map<std::string, pid_t> pids_;
+  double beatSeconds_ = 0;
 };
 
 // A private folder and an empty shared memory root, for tests that start processes themselves. Both are gone at the end.

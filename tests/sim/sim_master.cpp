@@ -98,7 +98,7 @@ void SimMaster::lost(master::Member& member, uint64_t connection) {
 void SimMaster::left(master::Member& member, master::MasterCore::Content content) { core_->leave(member, content, scheduler_.now()); }
 
 void SimMaster::tick() {
-  core_->tick(scheduler_.now());
+  core_->tick(scheduler_.now(), scheduler_.now());
   settle();
 }
 

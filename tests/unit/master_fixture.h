@@ -120,7 +120,7 @@ struct World {
   }
   void pass(Duration d) {
     now = now + d;
-    core.tick(now);
+    core.tick(now, now);
     if (diskWorks) persisted();
   }
   // Time goes on in steps while these owners send heartbeats.

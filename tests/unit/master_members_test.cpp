@@ -221,6 +221,38 @@ TEST_CASE("master members: the same node name on another host is refused while t
   CHECK(w.tryJoin(elsewhere) == Code::ok);
 }
 
+TEST_CASE("master members: who is refused is told where the node of that name is") {
+  World w;
+  rpc::Registration here = w.registration("a", 5);
+  here.from = "192.0.2.7 (pid 4711, since 2026-12-01T23:45:01Z)";
+  w.join(here);
+  rpc::Registration elsewhere = w.registration("a", 6);
+  elsewhere.hostId = "other";
+  std::shared_ptr<Member> none;
+  CHECK(w.core.registerOwner(elsewhere, w.now, none).detail ==
+        "node a is alive on 192.0.2.7 (pid 4711, since 2026-12-01T23:45:01Z); give this one another owner.node");
+}
+
+// The heartbeats may lie in sockets while the master works.
+TEST_CASE("master members: a lease that has ended is judged when all that was sent by then has been handled") {
+  World w;
+  Owner a = w.join("a");
+  const Time end = a.member->leaseEnd;
+  w.now = end + seconds(5);
+  w.core.tick(w.now, end + Duration{-1});
+  CHECK(a.member->lives());
+  CHECK(w.core.nextWake() <= w.now);
+  rpc::Registration elsewhere = w.registration("a", 99);
+  elsewhere.hostId = "other";
+  CHECK(w.tryJoin(elsewhere) == Code::unavailable);
+  CHECK(a.heartbeat() == Code::ok);
+  w.core.tick(w.now, end);
+  CHECK(a.member->lives());
+  w.now = a.member->leaseEnd;
+  w.core.tick(w.now, w.now);
+  CHECK(a.member->state == MemberState::fenced);
+}
+
 TEST_CASE("master members: what a joining owner still has held is not given out until it is released") {
   World w;
   rpc::Registration r = w.registration("a", 5);
@@ -237,7 +269,7 @@ TEST_CASE("master members: a registration that makes no sense is refused and the
   rpc::Registration r = w.registration("a", 5);
   r.occupied = {{0, 4096}, {0, 64}};
   CHECK(w.tryJoin(r) == Code::protocol);
-  w.core.tick(w.now);
+  w.core.tick(w.now, w.now);
   CHECK(w.core.inFlightPuts() == 0);
   CHECK(w.core.nextWake() == Time::never());
   r.occupied = {{0, 63}};

@@ -222,7 +222,7 @@ TEST_CASE("master space: a waiting put wakes the master again and again, but nev
   a.start("x", kPageBytes);
   for (int i = 0; i < 30; ++i) {
     while (!a.orders(CommandKind::reclaim).empty()) a.reclaimDone(ReclaimResult::busy);
-    w.core.tick(w.now);
+    w.core.tick(w.now, w.now);
     REQUIRE(w.core.nextWake() > w.now);
     REQUIRE(w.core.nextWake() <= w.now + milliseconds(100));
     w.pass(w.core.nextWake() - w.now);

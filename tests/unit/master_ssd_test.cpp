@@ -642,7 +642,7 @@ TEST_CASE("ssd life: what was there is unreadable at once, and leaves the routes
   CHECK(a.answer(a.get("k7")).code == Code::miss);
   CHECK(a.member->ssdReplicas() == 0);
   w.core.work();
-  CHECK(w.core.keys() == 500);
+  CHECK(w.core.keys() == 1400);
   CHECK(w.ssdsAddUp());
   putBoth(a, "new");
   w.work();
@@ -775,7 +775,7 @@ TEST_CASE("ssd: an owner that leaves takes along what is on its SSD, a slice at 
   w.persisted();
   CHECK(b.answer(b.get("k7")).code == Code::miss);
   w.core.work();
-  CHECK(w.core.keys() == 500);
+  CHECK(w.core.keys() == 1400);
   w.work();
   CHECK(w.core.keys() == 0);
 }

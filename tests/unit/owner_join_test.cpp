@@ -54,6 +54,17 @@ TEST_CASE("owner lease: a refused heartbeat does not extend it, and says that th
   CHECK_FALSE(n.core.fenced());
 }
 
+TEST_CASE("owner lease: who needs the master is told why it is not there") {
+  Node n;
+  n.core.apart("service unavailable: node n is alive on 192.0.2.7 (pid 4711)");
+  n.now = n.now + seconds(11);
+  const Answer refused = n.answer(n.get("k"));
+  CHECK(refused.code == Code::unavailable);
+  CHECK(refused.payload == "no serving lease: service unavailable: node n is alive on 192.0.2.7 (pid 4711)");
+  n.core.apart("");
+  CHECK(n.answer(n.get("k")).payload == "no serving lease: the master does not answer");
+}
+
 TEST_CASE("owner lease: a heartbeat reports what was read, of values that are readable") {
   Node n;
   const uint32_t slot = n.put("k", 7, 8192);

@@ -1,5 +1,4 @@
 // fluxon-master: wiring. See fluxon-master(8).
-#include <capnp/rpc-twoparty.h>
 #include <kj/debug.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "options.h"
 #include "rpc/access.h"
 #include "rpc/daemon.h"
+#include "rpc/http_endpoint.h"
 #include "rpc/net_stream.h"
 #include "rpc/socket_stream.h"
 #include "service.h"
@@ -67,7 +67,7 @@ int run(const Options& options) {
   Service service(daemon, identity, settings, *state, statePath, refusals);
 
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
-  Result<std::string> address = http.listen(config.master.http).wait(daemon.waitScope());
+  Result<std::string> address = http.listen(config.master.http);
   if (!address) return fail(address.error());
   service.setHttp(*address);
 
@@ -75,7 +75,7 @@ int run(const Options& options) {
   // nobody is served by a master that cannot start.
   kj::Own<rpc::NetListener> remote;
   if (config.master.listen.enabled) {
-    Result<kj::Own<rpc::NetListener>> bound = rpc::NetListener::bind(daemon.io(), config.master.listen, *access, link::Purpose::rpc,
+    Result<kj::Own<rpc::NetListener>> bound = rpc::NetListener::bind(daemon.port(), config.master.listen, *access, link::Purpose::rpc,
                                                                      {"", identity.incarnation}, refusals);
     if (!bound) return fail(bound.error());
     remote = kj::mv(bound.value());
@@ -84,19 +84,20 @@ int run(const Options& options) {
   const std::string socket = paths->masterSocket();
   ::unlink(socket.c_str());
   Result<kj::Own<rpc::SocketListener>> listener =
-      rpc::SocketListener::bindUnix(daemon.io().unixEventPort, daemon.timer(), socket, refusals);
+      rpc::SocketListener::bindUnix(daemon.port(), socket, refusals);
   if (!listener) return fail(listener.error());
-  capnp::TwoPartyServer server(service.bootstrap());
   const auto failed = [](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); };
   kj::Promise<void> serving =
       (*listener)
-          ->serve([&](rpc::SocketListener::Accepted connection) { server.accept(kj::mv(connection.stream)); })
+          ->serve([&](rpc::SocketListener::Accepted peer) { service.accept(kj::mv(peer.stream), "the master's host"); })
           .eagerlyEvaluate(failed);
 
   kj::Promise<void> servingRemote = kj::NEVER_DONE;
   if (remote.get()) {
-    servingRemote = remote->serve([&](kj::Own<kj::AsyncIoStream> stream, const link::Party&) { server.accept(kj::mv(stream)); })
-                        .eagerlyEvaluate(failed);
+    const auto opened = [&](kj::Own<kj::AsyncIoStream> stream, const std::string& peer) {
+      service.accept(kj::mv(stream), peer.substr(0, peer.rfind(':')));
+    };
+    servingRemote = remote->serve(opened).eagerlyEvaluate(failed);
   }
 
   const std::string listens = remote.get() ? toString(remote->address()) : "off";

@@ -10,7 +10,7 @@ namespace fluxon::master {
 namespace {
 
 constexpr uint64_t kLargestPage = 1024;         // entries of one list reply
-constexpr uint64_t kCountSlice = 1000;          // keys counted in one slice of work
+constexpr uint64_t kCountSlice = 100;           // keys counted in one slice of work
 constexpr uint64_t kLargestReserve = 256;       // extents of one reserve
 
 }  // namespace
@@ -340,7 +340,7 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
   reply(member, std::move(answer));
 }
 
-void MasterCore::tick(Time now) {
+void MasterCore::tick(Time now, Time heard) {
   if (settings_.stopped.ns > 0 && heardUntil_.ns == 0) {
     if (const Time due = nextWake(); due < now && now - due > settings_.stopped) {
       FLUXON_MARK("master: it was stopped");
@@ -353,7 +353,7 @@ void MasterCore::tick(Time now) {
   for (const auto& [node, member] : members_) {
     if (member->state == MemberState::fenced && now >= member->forgetAt) forget(member);
     if (!member->lives()) continue;
-    if (now >= member->leaseEnd) {
+    if (heard >= member->leaseEnd) {
       FLUXON_MARK("master: a lease runs out");
       end(*member, MemberState::fenced, now);
       continue;
@@ -369,7 +369,7 @@ void MasterCore::tick(Time now) {
     askVictims(*member, now);
     if (member->draining) moveOut(*member, now);
   }
-  while (const KeyLeaseId lease = leases_.expired(now)) {
+  while (const KeyLeaseId lease = leases_.expired(heard)) {
     FLUXON_MARK("master: a key lease ends");
     ++counters_.leasesExpired;
     for (const std::string& key : leases_.end(lease)) {

@@ -111,8 +111,9 @@ class MasterCore {
 
   void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now);
 
-  // Leases, deadlines, the recovery window, back-off. `nextWake` says when it has something to do.
-  void tick(Time now);
+  // Leases, deadlines, the recovery window, back-off. `nextWake` says when it has something to do. `heard`: what was sent here by then has
+  // been handled; a lease that ended later is not judged yet, since its owner's word may be on its way.
+  void tick(Time now, Time heard);
   Time nextWake() const;
   // Long work left to do in slices; `work` does one slice (well below 1 ms).
   bool hasWork() const { return !counts_.empty() || !forgets_.empty(); }

@@ -8,7 +8,7 @@
 namespace fluxon::master {
 namespace {
 
-constexpr size_t kForgetSlice = 1000;        // replicas
+constexpr size_t kForgetSlice = 100;         // replicas
 constexpr Duration kRemember = seconds(600);  // how long the replicas of a fenced owner wait for its next life
 
 // What an item of an inventory is to become.
@@ -50,8 +50,9 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     return result;
   }
   // On one host the node's lock file proves that the old process is gone or has stopped serving (lease 0 in its header).
-  if (known && known->lives() && known->registration().hostId != registration.hostId && now < known->leaseEnd)
-    return refuse(Code::unavailable, "node " + registration.node + " is alive on another host");
+  if (known && known->lives() && known->registration().hostId != registration.hostId)
+    return refuse(Code::unavailable, "node " + registration.node + " is alive on " + known->registration().from +
+                                         "; give this one another owner.node");
   // Checked in full before anything changes: a senseless registration costs nobody anything.
   auto fresh = std::make_shared<Member>(registration, leaseEnd(settings_.lease, now));
   for (const Extent& extent : registration.occupied) {

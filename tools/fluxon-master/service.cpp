@@ -1,7 +1,10 @@
 #include "service.h"
 
+#include <capnp/rpc-twoparty.h>
 #include <kj/debug.h>
 #include <unistd.h>
+
+#include <ctime>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -9,6 +12,19 @@
 #include "rpc/metrics.h"
 
 namespace fluxon::master {
+
+namespace {
+
+// "2026-12-01T23:45:01Z"
+std::string wallTime() {
+  const time_t now = ::time(nullptr);
+  tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc));
+}
+
+}  // namespace
 
 class Service::SessionServer final : public schema::Session::Server {
  public:
@@ -160,7 +176,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
 
 class Service::MasterServer final : public schema::Master::Server {
  public:
-  explicit MasterServer(Service& service) : service_(service) {}
+  MasterServer(Service& service, std::string from) : service_(service), from_(std::move(from)) {}
 
   kj::Promise<void> hello(HelloContext context) override {
     const MasterCore::Identity& identity = service_.core_.identity();
@@ -173,14 +189,18 @@ class Service::MasterServer final : public schema::Master::Server {
   }
 
   kj::Promise<void> register_(RegisterContext context) override {
-    const rpc::Registration registration = rpc::decode(context.getParams().getRegistration());
+    rpc::Registration registration = rpc::decode(context.getParams().getRegistration());
+    const std::string who = from_ + " (pid " + std::to_string(registration.pid);
+    registration.from = who + ", since " + wallTime() + ")";
     std::shared_ptr<Member> member;
     const rpc::Registered result = service_.core_.registerOwner(registration, bootTime(), member);
     context.getResults().setCode(static_cast<uint16_t>(result.code));
     context.getResults().setDetail(rpc::textOf(result.detail));
     context.getResults().setLeaseMs(result.leaseMs);
     if (!member) {
-      log::warn("node " + registration.node + " may not join: " + Error{result.code, result.detail}.message());
+      const std::string why = Error{result.code, result.detail}.message();
+      const std::string line = service_.refusedJoins_.refused(registration.node, registration.hostId, who + ")", why, bootTime());
+      if (!line.empty()) log::warn(line);
       return kj::READY_NOW;
     }
     log::info("node " + registration.node + " joins, incarnation " + toString(registration.incarnation) + ", pid " +
@@ -201,6 +221,7 @@ class Service::MasterServer final : public schema::Master::Server {
 
  private:
   Service& service_;
+  const std::string from_;
 };
 
 Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings settings, DurableState durable, std::string statePath,
@@ -215,10 +236,22 @@ Service::Service(rpc::Daemon& daemon, MasterCore::Identity identity, Settings se
             leaseEnd(milliseconds(static_cast<int64_t>(writer_.state().leaseMs)), bootTime()), *this),
       tasks_(*this) {
   run();
+  tasks_.add(watchRefused());
 }
 Service::~Service() noexcept = default;
 
-schema::Master::Client Service::bootstrap() { return kj::heap<MasterServer>(*this); }
+void Service::accept(kj::Own<kj::AsyncIoStream> stream, const std::string& from) {
+  auto server = kj::heap<capnp::TwoPartyServer>(kj::heap<MasterServer>(*this, from));
+  kj::Promise<void> served = server->accept(*stream);
+  tasks_.add(served.attach(kj::mv(server)).attach(kj::mv(stream)).catch_([from](kj::Exception&& error) {
+    log::debug("connection of " + from + ": " + error.getDescription().cStr());
+  }));
+}
+
+kj::Promise<void> Service::watchRefused() {
+  for (const std::string& line : refusedJoins_.ended(bootTime())) log::info(line);
+  return daemon_.timer().afterDelay(10 * kj::SECONDS).then([this] { return watchRefused(); });
+}
 
 void Service::lost(Member& member, uint64_t connection) {
   owners_.erase(connection);
@@ -242,7 +275,7 @@ void Service::run() {
   write();
   flush();
   const Time next = std::min(core_.nextWake(), writer_.nextWake());
-  kj::Promise<void> wake = core_.hasWork() ? kj::evalLater([] {}) : daemon_.at(next);
+  kj::Promise<void> wake = core_.hasWork() ? daemon_.afterLook() : daemon_.at(next);
   auto paf = kj::newPromiseAndFulfiller<void>();
   if (rescheduled_.get() != nullptr) rescheduled_->fulfill();
   rescheduled_ = kj::mv(paf.fulfiller);
@@ -253,7 +286,7 @@ void Service::run() {
 }
 
 void Service::woken() {
-  core_.tick(bootTime());
+  core_.tick(bootTime(), daemon_.port().heard());
   core_.work();
   run();
 }
@@ -309,6 +342,14 @@ std::string Service::health(bool& healthy) const {
 std::string Service::metrics() const {
   rpc::MetricsPage page;
   const MasterCounters& c = core_.counters();
+  const auto loop = [&](const char* name, const char* help, Duration value) {
+    page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
+  };
+  loop("fluxon_master_loop_longest_seconds", "Longest time between two looks at sockets and timers, since this page was asked for last.",
+       daemon_.port().takeLongest());
+  loop("fluxon_master_loop_longest_ever_seconds", "The same since the start.", daemon_.port().longestEver());
+  loop("fluxon_master_loop_longest_busy_seconds", "The most that was computed between two looks since the start.",
+       daemon_.port().longestBusy());
   page.gauge("fluxon_master_term", "Term of this master.", static_cast<double>(core_.identity().term.value));
   page.gauge("fluxon_master_recovering", "1 while the recovery window of the term is open.", core_.recovering());
   page.gauge("fluxon_master_keys", "Keys with a route.", static_cast<double>(core_.keys()));
@@ -342,6 +383,7 @@ std::string Service::metrics() const {
   counter("fluxon_master_inventory_refused_total", "Values of an owner's last life that had to go.", c.inventoryRefused);
   counter("fluxon_master_owners_fenced_total", "Incarnations of owners fenced.", c.fenced);
   counter("fluxon_master_key_leases_expired_total", "Key leases whose time ran out.", c.leasesExpired);
+  counter("fluxon_master_joins_refused_total", "Registrations of owners that were refused.", refusedJoins_.total());
   counter("fluxon_master_connections_refused_total", "Connections refused before they could ask anything.", refusals_.count());
   for (const auto& [node, member] : core_.members()) {
     if (!member->lives()) continue;

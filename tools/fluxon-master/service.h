@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "channels.h"
+#include "refused_joins.h"
 #include "rpc/daemon.h"
 #include "rpc/socket_stream.h"
 #include "schema/master.capnp.h"
@@ -23,7 +24,8 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   Service(rpc::Daemon&, MasterCore::Identity, Settings, DurableState, std::string statePath, const rpc::Refusals&);
   ~Service() noexcept override;
 
-  schema::Master::Client bootstrap();
+  // Serves a connection until it ends. `from`: where its other end is, for people.
+  void accept(kj::Own<kj::AsyncIoStream>, const std::string& from);
   void setHttp(std::string address) { http_ = std::move(address); }
   // Where processes of other hosts connect; empty: nowhere.
   void setListen(std::string address) { listen_ = std::move(address); }
@@ -47,6 +49,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   void flush();
   void run();
   void woken();
+  kj::Promise<void> watchRefused();
   kj::Promise<void> written();
   void write();
   void lost(Member&, uint64_t connection);
@@ -61,6 +64,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   Time started_;
   Channels channels_;
   std::map<uint64_t, schema::Owner::Client> owners_;  // by connection
+  RefusedJoins refusedJoins_;
   MasterCore core_;
   std::multimap<uint64_t, kj::Own<kj::PromiseFulfiller<void>>> written_;  // who waits for a version to be on disk
   kj::Own<kj::PromiseFulfiller<void>> rescheduled_;

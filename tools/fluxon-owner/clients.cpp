@@ -112,7 +112,7 @@ Error Clients::listen() {
   if (::chmod(path.c_str(), files_.group() >= 0 ? 0660 : 0600) != 0) return systemError("chmod " + path, errno);
   if (::listen(listener_.get(), 64) != 0) return systemError("listen " + path, errno);
   using Observer = kj::UnixEventPort::FdObserver;
-  listenerObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, listener_.get(), Observer::OBSERVE_READ);
+  listenerObserver_ = kj::heap<Observer>(daemon_.port(), listener_.get(), Observer::OBSERVE_READ);
   tasks_->add(accept());
   tasks_->add(sweep());
   look();
@@ -148,7 +148,7 @@ kj::Promise<void> Clients::converse(shm::Descriptor socket) {
   const ssize_t n = ::recv(socket.get(), &first, sizeof first, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     using Observer = kj::UnixEventPort::FdObserver;
-    auto observer = kj::heap<Observer>(daemon_.io().unixEventPort, socket.get(), Observer::OBSERVE_READ);
+    auto observer = kj::heap<Observer>(daemon_.port(), socket.get(), Observer::OBSERVE_READ);
     auto readable = observer->whenBecomesReadable();
     return daemon_.timer().timeoutAfter(5 * kj::SECONDS, kj::mv(readable)).attach(kj::mv(observer)).then(
         [this, socket = std::move(socket)]() mutable { return converse(std::move(socket)); });
@@ -232,8 +232,8 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
   client.pid = peer.pid;
   client.attached = true;
   using Observer = kj::UnixEventPort::FdObserver;
-  client.observer = kj::heap<Observer>(daemon_.io().unixEventPort, client.socket.get(), Observer::OBSERVE_READ);
-  client.bellObserver = kj::heap<Observer>(daemon_.io().unixEventPort, client.bell.get(), Observer::OBSERVE_READ);
+  client.observer = kj::heap<Observer>(daemon_.port(), client.socket.get(), Observer::OBSERVE_READ);
+  client.bellObserver = kj::heap<Observer>(daemon_.port(), client.bell.get(), Observer::OBSERVE_READ);
   client.ringing = ringing(client).eagerlyEvaluate([this](kj::Exception&& error) { taskFailed(kj::mv(error)); });
   log::debug("client " + std::to_string(id.value) + " attaches, pid " + std::to_string(peer.pid));
   tasks_->add(watch(id));
@@ -337,7 +337,7 @@ void Clients::look() {
   if (!more) return;
   // By the timer, which is looked at together with sockets and signals: rings that are never empty keep nobody else waiting.
   looks_ = true;
-  tasks_->add(daemon_.timer().afterDelay(0 * kj::NANOSECONDS).then([this] { look(); }));
+  tasks_->add(daemon_.afterLook().then([this] { look(); }));
 }
 
 // Runs at most `limit` commands, in turn over the clients. True: there are more.

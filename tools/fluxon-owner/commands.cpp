@@ -73,9 +73,13 @@ bool OwnerCore::answerCode(Caller caller, Code code, std::string detail) {
   return host_.answer(caller, std::move(answer));
 }
 
+std::string OwnerCore::noLease() const {
+  return "no serving lease: " + (apartBecause_.empty() ? "the master does not answer" : apartBecause_);
+}
+
 void OwnerCore::forward(Caller caller, const Command& command, rpc::Request request, Time now) {
   if (!serving(now) || !listening_ || reporting_) {
-    answerCode(caller, Code::unavailable, "no serving lease: the master does not answer");
+    answerCode(caller, Code::unavailable, noLease());
     return;
   }
   request.key = command.key;
@@ -110,7 +114,7 @@ bool OwnerCore::mustWait(const Command& command) const {
 void OwnerCore::get(Caller caller, Command command, Time now) {
   counters_.ringGets += command.attempts == 0;
   if (!serving(now)) {
-    answerCode(caller, Code::unavailable, "no serving lease: the master does not answer");
+    answerCode(caller, Code::unavailable, noLease());
   } else if (answerLocal(caller, command)) {
   } else if (mustWait(command)) {
     const std::string key = command.key;
@@ -119,7 +123,7 @@ void OwnerCore::get(Caller caller, Command command, Time now) {
     ++counters_.ringMisses;
     answerCode(caller, Code::miss);
   } else if (!listening_ || reporting_) {
-    answerCode(caller, Code::unavailable, "this owner joins again");
+    answerCode(caller, Code::unavailable, "this owner joins again" + (apartBecause_.empty() ? "" : ": " + apartBecause_));
   } else {
     askRoute(caller, std::move(command), now);
   }
@@ -166,7 +170,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
     return;
   }
   if (!serving(now) || !listening_ || reporting_) {
-    return putOff(caller, std::move(command), "no serving lease: the master does not answer", now);
+    return putOff(caller, std::move(command), noLease(), now);
   }
   const uint64_t size = extentBytes(command.valueBytes);
   // What the master may refuse is asked first, before an older value of ours is given up for it.

@@ -10,6 +10,7 @@
 #include "options.h"
 #include "rpc/access.h"
 #include "rpc/daemon.h"
+#include "rpc/http_endpoint.h"
 #include "service.h"
 #include "shm/fault_guard.h"
 
@@ -48,7 +49,7 @@ int run(const Options& options) {
 
   Service service(daemon, **files, config, *access);
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
-  Result<std::string> address = http.listen(config.owner.http).wait(daemon.waitScope());
+  Result<std::string> address = http.listen(config.owner.http);
   if (!address) return fail(address.error());
   service.setHttp(*address);
   if (Error error = service.start(); !error.ok()) return fail(error);

@@ -53,6 +53,7 @@ kj::Promise<void> MasterLink::run() {
     const std::string text = error.getDescription().cStr();
     if (text != lastError_) log::warn("master: " + text);
     lastError_ = text;
+    core_.apart(text);
   }).then([this]() -> kj::Promise<void> {
     connection_ = nullptr;
     queue_.clear();
@@ -71,9 +72,9 @@ kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
     if (!connected) refuse(connected.error());
     return kj::mv(connected.value());
   };
-  if (!place_.master.enabled) return stream(rpc::connectUnix(daemon_.io().unixEventPort, place_.socket));
+  if (!place_.master.enabled) return stream(rpc::connectUnix(daemon_.port(), place_.socket));
   const link::Party self{registration().node, registration().incarnation};
-  return rpc::connectPeer(daemon_.io(), access_, place_.master, link::Purpose::rpc, self).then(stream);
+  return rpc::connectPeer(daemon_.port(), access_, place_.master, link::Purpose::rpc, self).then(stream);
 }
 
 // One connection, from its beginning to its end.
@@ -119,6 +120,7 @@ kj::Promise<void> MasterLink::enroll() {
     }
     pauseMs_ = 50;
     lastError_.clear();
+    core_.apart("");
     log::info("joined term " + std::to_string(term()) + " as " + toString(registration().incarnation));
     changed_();
     return kj::READY_NOW;

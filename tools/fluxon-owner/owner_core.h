@@ -188,6 +188,8 @@ class OwnerCore {
   // Same incarnation, new connection: everything unanswered is sent again.
   void reconnected(Duration lease, Time sent);
   bool serving(Time now) const { return now.ns < directory_.leaseUntilNs(); }
+  // Why there is no master: clients that ask for one are told. "": it is there, or does not answer.
+  void apart(std::string why) { apartBecause_ = std::move(why); }
 
   void command(Caller, Command, Time now);
   void clientGone(ClientId, Time now);
@@ -313,6 +315,7 @@ class OwnerCore {
   bool answerLocal(Caller, const Command&);
   bool mustWait(const Command&) const;
   void putOff(Caller, Command, std::string why, Time now);
+  std::string noLease() const;
   bool answerCode(Caller, Code, std::string detail = {});
   Put* granted(Caller, const Command&, uint32_t& slot);
 
@@ -484,6 +487,7 @@ class OwnerCore {
   bool retiredScanning_ = false;
   Time nextRetiredScan_{0};
   bool listening_ = false;  // joined; requests may be sent
+  std::string apartBecause_;
   bool fenced_ = false;
   bool lapsed_ = true;
   OwnerCounters counters_;

@@ -164,9 +164,8 @@ Error PeerLink::open() {
   if (!started) return started.error();
   tcp_ = std::move(started).value();
   if (incarnation_) tcp_->setIncarnation(incarnation_);
-  if (!tcp_->uring()) log::warn("link: the kernel refuses io_uring, poll() serves");
   using Observer = kj::UnixEventPort::FdObserver;
-  tcpObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, tcp_->eventFd(), Observer::OBSERVE_READ);
+  tcpObserver_ = kj::heap<Observer>(daemon_.port(), tcp_->eventFd(), Observer::OBSERVE_READ);
   reaping_ = reap().eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "peer link", error); });
   return {};
 }
@@ -208,7 +207,7 @@ void PeerLink::fetch(Fetch fetch) {
     if (!copier_) {
       copier_ = std::make_unique<Copier>(files_.paths(), files_.segment());
       using Observer = kj::UnixEventPort::FdObserver;
-      copierObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, copier_->bell(), Observer::OBSERVE_READ);
+      copierObserver_ = kj::heap<Observer>(daemon_.port(), copier_->bell(), Observer::OBSERVE_READ);
       copying_ = copied().eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "copies from neighbours", error); });
     }
     return copier_->add(std::move(fetch));
@@ -273,6 +272,8 @@ kj::Promise<void> PeerLink::copied() {
 }
 
 void PeerLink::show(rpc::MetricsPage& page) const {
+  const char* const engine = tcp_ && tcp_->uring() ? "io_uring" : "poll";
+  if (tcp_) page.gauge("fluxon_owner_link_engine", "1, with the engine of the tcp link.", 1, {{"engine", engine}});
   const link::CounterSet<uint64_t> counters = tcp_ ? tcp_->counters() : link::CounterSet<uint64_t>{};
 #define FLUXON_SHOW(name, text) \
   page.gauge("fluxon_owner_link", "What the tcp link counts.", static_cast<double>(counters.name), {{"what", #name}});

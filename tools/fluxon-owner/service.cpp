@@ -229,6 +229,14 @@ std::string Service::metrics() const {
   rpc::MetricsPage page;
   const auto gauge = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value)); };
   const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
+  const auto loop = [&](const char* name, const char* help, Duration value) {
+    page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
+  };
+  loop("fluxon_owner_loop_longest_seconds", "Longest time between two looks at sockets and timers, since this page was asked for last.",
+       daemon_.port().takeLongest());
+  loop("fluxon_owner_loop_longest_ever_seconds", "The same since the start.", daemon_.port().longestEver());
+  loop("fluxon_owner_loop_longest_busy_seconds", "The most that was computed between two looks since the start.",
+       daemon_.port().longestBusy());
   gauge("fluxon_owner_serving", "1 while the serving lease holds.", core_.serving(bootTime()));
   gauge("fluxon_owner_segment_capacity_bytes", "Capacity of the segment.", files_.segmentBytes());
   gauge("fluxon_owner_clients", "Clients attached.", clients_.count());

@@ -111,8 +111,8 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
   log::info("ssdd attaches, pid " + std::to_string(peer.pid) + ", life " + toString(Incarnation(request.life)) + ", " +
             std::to_string(request.entries) + " entries");
   using Observer = kj::UnixEventPort::FdObserver;
-  socketObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, socket_.get(), Observer::OBSERVE_READ);
-  bellObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, ownBell_.get(), Observer::OBSERVE_READ);
+  socketObserver_ = kj::heap<Observer>(daemon_.port(), socket_.get(), Observer::OBSERVE_READ);
+  bellObserver_ = kj::heap<Observer>(daemon_.port(), ownBell_.get(), Observer::OBSERVE_READ);
   channelTasks_ = kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this));
   events_.attached(Incarnation(request.life));
   channelTasks_->add(watch(*channel_));

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "options.h"
 #include "rpc/daemon.h"
+#include "rpc/http_endpoint.h"
 #include "service.h"
 #include "shm/fault_guard.h"
 
@@ -14,7 +15,6 @@ namespace fluxon::ssdd {
 namespace {
 
 constexpr auto kFarewell = 4 * kj::SECONDS;
-constexpr unsigned kEventsBetweenPolls = 16;  // sockets, signals and devices have their turn while messages come without end
 
 int fail(const Error& error) {
   std::fprintf(stderr, "fluxon-ssdd: %s\n", error.message().c_str());
@@ -29,14 +29,13 @@ int run(const Options& options) {
   }
   rpc::Daemon daemon;
   shm::FaultGuard::install("fluxon-ssdd");
-  daemon.waitScope().setBusyPollInterval(kEventsBetweenPolls);
   log::start("fluxon-ssdd[" + options.node + "]", config.common.logLevel);
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
   if (!paths) return fail(paths.error());
 
   Service service(daemon, config, *paths, options.node);
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
-  Result<std::string> address = http.listen(config.ssdd.http).wait(daemon.waitScope());
+  Result<std::string> address = http.listen(config.ssdd.http);
   if (!address) return fail(address.error());
   const std::string status = "node " + options.node + ", http " + (address->empty() ? "off" : *address);
   service.shows(*address);

@@ -74,7 +74,7 @@ kj::Promise<Result<std::shared_ptr<Session>>> OwnerLink::attach(const ssd::SsddA
   if (::send(socket.get(), &request, sizeof request, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request))
     return Attached(systemError("attach to the owner of node " + node_, errno));
   using Observer = kj::UnixEventPort::FdObserver;
-  auto observer = kj::heap<Observer>(daemon_.io().unixEventPort, socket.get(), Observer::OBSERVE_READ);
+  auto observer = kj::heap<Observer>(daemon_.port(), socket.get(), Observer::OBSERVE_READ);
   auto readable = observer->whenBecomesReadable().then([] { return true; });
   auto late = daemon_.timer().afterDelay(kPatience).then([] { return false; });
   return readable.exclusiveJoin(kj::mv(late))
@@ -90,7 +90,7 @@ Result<std::shared_ptr<Session>> OwnerLink::answered(shm::Descriptor socket) {
   int descriptors[ssd::kSsddDescriptors];
   const ssize_t n = shm::receiveMessage(socket.get(), &reply, sizeof reply, descriptors, ssd::kSsddDescriptors);
   const shm::Descriptor file(descriptors[0]), segment(descriptors[1]);
-  const std::shared_ptr<Session> session(new Session(daemon_.io().unixEventPort, std::move(socket), descriptors));
+  const std::shared_ptr<Session> session(new Session(daemon_.port(), std::move(socket), descriptors));
   if (n <= 0) return Error{Code::unavailable, "the owner of node " + node_ + " ended while attaching"};
   if (n != static_cast<ssize_t>(sizeof reply) || std::memcmp(reply.magic, ssd::kSsddAttachMagic, 8) != 0 ||
       reply.version != shm::kFormatVersion) {

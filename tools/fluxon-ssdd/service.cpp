@@ -110,7 +110,7 @@ Error Service::opened() {
   if (!devices_->error().ok()) return devices_->error();
   core_ = std::make_unique<SsdCore>(shards, *devices_, *this);
   using Observer = kj::UnixEventPort::FdObserver;
-  devicesObserver_ = kj::heap<Observer>(daemon_.io().unixEventPort, devices_->eventFd(), Observer::OBSERVE_READ);
+  devicesObserver_ = kj::heap<Observer>(daemon_.port(), devices_->eventFd(), Observer::OBSERVE_READ);
   state_ = State::seeking;
   tasks_->add(reap());
   tasks_->add(seek(kFirstPause));
@@ -193,7 +193,7 @@ kj::Promise<void> Service::listen() {
     }
   }
   after();
-  return kj::evalLater([this] { return listen(); });
+  return daemon_.afterLook().then([this] { return listen(); });
 }
 
 // The owner has ended. What it has told to drop is to be dropped before the next one may ask what is here.
@@ -256,7 +256,7 @@ kj::Promise<void> Service::work() {
   }
   core_->work();
   after();
-  return kj::evalLater([this] { return work(); });
+  return daemon_.afterLook().then([this] { return work(); });
 }
 
 void Service::after() {
@@ -388,6 +388,14 @@ std::string Service::metrics() const {
   rpc::MetricsPage page;
   const auto gauge = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value)); };
   const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
+  const auto loop = [&](const char* name, const char* help, Duration value) {
+    page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
+  };
+  loop("fluxon_ssdd_loop_longest_seconds", "Longest time between two looks at sockets and timers, since this page was asked for last.",
+       daemon_.port().takeLongest());
+  loop("fluxon_ssdd_loop_longest_ever_seconds", "The same since the start.", daemon_.port().longestEver());
+  loop("fluxon_ssdd_loop_longest_busy_seconds", "The most that was computed between two looks since the start.",
+       daemon_.port().longestBusy());
   gauge("fluxon_ssdd_attached", "1 while an owner uses this ssdd.", state_ == State::attached ? 1 : 0);
   counter("fluxon_ssdd_attaches_total", "Times that an owner has taken this ssdd.", attaches_);
   if (!core_) return page.text();

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
-#include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,6 +23,7 @@
 
 #include "base/ids.h"
 #include "base/size.h"
+#include "link/socket_address.h"
 #include "output.h"
 #include "shm/directory_writer.h"
 #include "shm/mapped_file.h"
@@ -129,18 +129,13 @@ void tryPort(PortFacts& port, const Endpoint& address) {
     port.state = PortFacts::State::refused;
     port.refusal = why;
   };
-  const bool brackets = address.host.starts_with("[") && address.host.ends_with("]");
-  const std::string host = brackets ? address.host.substr(1, address.host.size() - 2) : address.host;
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const int error = ::getaddrinfo(host == "*" ? nullptr : host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (error != 0) return refuse(::gai_strerror(error));
-  const shm::Descriptor socket(::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0));
+  const Result<std::vector<sockaddr_storage>> found = link::lookUp(address, link::Lookup::bind);
+  if (!found) return refuse(found.error().detail);
+  const sockaddr_storage& at = found.value().front();
+  const shm::Descriptor socket(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // as the daemons: connections that end do not count
-  const int bound = ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
-  ::freeaddrinfo(found);
+  const int bound = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), link::bytesOf(at)) == 0 ? 0 : errno;
   if (bound == 0) return;
   if (bound != EADDRINUSE) return refuse(std::strerror(bound));
   port.state = PortFacts::State::taken;

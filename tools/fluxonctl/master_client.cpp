@@ -78,7 +78,8 @@ Error MasterClient::connectRemote(State& state, const Config::Common& common) {
   state.access = kj::mv(access.value());
   using Connected = Result<kj::Own<kj::AsyncIoStream>>;
   Result<Connected> waited = state.await<Connected>(
-      rpc::connectPeer(state.io, *state.access, common.master, link::Purpose::rpc, {}), "the master at " + toString(common.master));
+      rpc::connectPeer(state.io.unixEventPort, *state.access, common.master, link::Purpose::rpc, {}),
+      "the master at " + toString(common.master));
   if (!waited) return waited.error();
   if (!waited.value()) return waited.value().error();
   state.stream = kj::mv(waited.value().value());
