@@ -72,6 +72,14 @@ Result<std::unique_ptr<DirectoryWriter>> DirectoryWriter::adopt(Memory memory, c
   return writer;
 }
 
+// A process may have ended between any two of its stores. What that leaves, and what becomes of it:
+//   grant     fields and key bytes of a free slot, or its tag: the slot is free, the tag is written anew
+//   commit    put_id and lease of a pending slot: nobody has read them, it is retired by its owner
+//   release   the tag gone, the state not: the tag is written anew, and the slot as it was
+//   overwrite the new slot pending, older ones readable or retired: the new one is retired, the master has not heard of it
+//   layout    a header and slots of generation 0: damage, the node starts empty, as it was
+//   drop      content 0, some values still readable: they are worth nothing, their owner retires them (OwnerCore::adopt)
+//   serve     content without serving incarnation or lease: those are 0 at each start anyway
 Error DirectoryWriter::adoptSlots() {
   const auto damaged = [](uint32_t slot, const char* what) {
     return Error{Code::corrupt, "directory slot " + std::to_string(slot) + ": " + what};

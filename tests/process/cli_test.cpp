@@ -408,6 +408,22 @@ TEST_CASE("operator verbs in text and JSON while the daemons live") {
   CHECK(has(unknown.err, "'n7' (running: master, n0, n1)"));
 }
 
+TEST_CASE("a gauge says how many bytes readers hold") {
+  Cluster cluster;
+  auto client = cluster.client();
+  client.put("key", valueOf(1, 100'000));
+  auto one = client.get("key");
+  auto two = client.get("key");
+  const auto held = [&] { return cluster.metric("n0", "fluxon_owner_segment_read_bytes"); };
+  CHECK(eventually([&] { return held() == 102'400; }));
+  client.put("key", valueOf(2, 5000));
+  const auto other = client.get("key");
+  one.reset();
+  CHECK(eventually([&] { return held() == 102'400 + 8192; }));
+  two.reset();
+  CHECK(eventually([&] { return held() == 8192; }));
+}
+
 TEST_CASE("a client that is stopped with a grant is named by pins and rings, and the age of its grant by a gauge") {
   Cluster cluster;
   int granted[2];

@@ -61,6 +61,22 @@ TEST_CASE("transfers: a get of a value on another host gets a place, and the cop
   CHECK(w.core.transfers() == 0);
 }
 
+TEST_CASE("transfers: the age of the oldest put and of the oldest copy") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  a.put("k", 5000);
+  CHECK(w.core.oldestPut(w.now).ns == 0);
+  CHECK(w.core.oldestTransfer(w.now).ns == 0);
+  const OperationId get = b.get("k");
+  startFor(a, "open", 5000);
+  w.pass(milliseconds(400));
+  startFor(a, "younger", 5000);
+  CHECK(w.core.oldestPut(w.now).ms() == 400);
+  CHECK(w.core.oldestTransfer(w.now).ms() == 400);
+  b.answer(getDone(b, get));
+  CHECK(w.core.oldestTransfer(w.now).ns == 0);
+}
+
 TEST_CASE("transfers: an owner of the same host is read in place, unless it cannot be reached there") {
   Hosts w;
   Owner a = w.on("a", "h"), b = w.on("b", "h");

@@ -71,6 +71,7 @@ struct Put {
   uint64_t homeOffset = 0;
   OperationId done;         // the putDone that waits for the copy
   TransferId copy;
+  Time since{0};            // it has begun
 };
 
 // A spread, answered when its copies have ended; the last one drops its reference.
@@ -92,6 +93,7 @@ struct Transfer {
   Member* origin = nullptr;   // of a put whose only copy this will be: who put it, and
   OperationId put;            // its operation
   std::shared_ptr<Spread> spread;
+  Time since{0};              // it has begun
 };
 
 // A revoked key lease; answered when the last change that deletes one of its keys is over and drops its reference.

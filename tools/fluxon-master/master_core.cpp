@@ -179,7 +179,7 @@ void MasterCore::putDone(Member& member, const rpc::Request& request, Time now) 
     abandonPut(member, request.put);
     return replyCode(member, request.id, Code::unavailable, "the node which was to have the value ended");
   }
-  if (put->second.home) return sendHome(member, put->second, request.id);
+  if (put->second.home) return sendHome(member, put->second, request.id, now);
   if (deferIfChanging(*put->second.key, member, request)) return;
   publish(member, request.id, request.put, now);
 }
@@ -202,6 +202,7 @@ void MasterCore::putReserved(Member& member, const rpc::Request& request, Time n
     ++counters_.putsStarted;
     Put& put = member.puts[request.id];
     put = {request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never()};
+    put.since = now;
   }
   KeyEntry& entry = *member.puts.at(request.id).key;
   if (deferIfChanging(entry, member, request)) return;
@@ -403,6 +404,22 @@ uint64_t MasterCore::transfers() const {
   uint64_t sum = 0;
   for (const auto& [node, member] : members_) sum += member->transfers.size();
   return sum;
+}
+
+Duration MasterCore::oldestPut(Time now) const {
+  Duration age{0};
+  for (const auto& [node, member] : members_) {
+    for (const auto& [id, put] : member->puts) age = std::max(age, now - put.since);
+  }
+  return age;
+}
+
+Duration MasterCore::oldestTransfer(Time now) const {
+  Duration age{0};
+  for (const auto& [node, member] : members_) {
+    for (const auto& [id, transfer] : member->transfers) age = std::max(age, now - transfer.since);
+  }
+  return age;
 }
 
 void MasterCore::reply(Member& member, rpc::Reply answer) {

@@ -128,6 +128,9 @@ class MasterCore {
   uint64_t persistedVersion() const { return persisted_; }
   uint64_t inFlightPuts() const;
   uint64_t transfers() const;
+  // Ages, 0 when there is none.
+  Duration oldestPut(Time now) const;
+  Duration oldestTransfer(Time now) const;
 
  private:
   struct CountJob {
@@ -143,7 +146,7 @@ class MasterCore {
   void putStart(Member&, const rpc::Request&, Time now);
   void putDone(Member&, const rpc::Request&, Time now);
   void putReserved(Member&, const rpc::Request&, Time now);
-  void sendHome(Member&, Put&, OperationId request);
+  void sendHome(Member&, Put&, OperationId request, Time now);
   Code refusePut(const rpc::Request&, std::string& detail, Time now);
   void putAbort(Member&, const rpc::Request&);
   void reserve(Member&, const rpc::Request&);
@@ -179,7 +182,7 @@ class MasterCore {
   void getStart(Member&, const rpc::Request&, Time now);
   enum class Turn { first, last };  // among those who wait for space
   void find(Member&, const rpc::Request&, Turn, unsigned stagings, Time now);
-  Member* lacksSpaceForGet(Member&, const rpc::Request&, Turn, unsigned stagings);
+  Member* lacksSpaceForGet(Member&, const rpc::Request&, Turn, unsigned stagings, Time now);
   const Replica* chooseSource(const KeyEntry&, const Member&, const rpc::Request&);
   void getDone(Member&, const rpc::Request&, Time now);
   bool replicate(const KeyEntry&, Member& source, Member& to, const uint64_t* exportedAt, uint64_t timeLeftMs, Transfer transfer);

@@ -356,6 +356,10 @@ std::string Service::metrics() const {
   page.gauge("fluxon_master_transfers_inflight", "Copies of values on their way from owner to owner.",
              static_cast<double>(core_.transfers()));
   page.gauge("fluxon_master_puts_inflight", "Puts that have begun and not ended.", static_cast<double>(core_.inFlightPuts()));
+  page.gauge("fluxon_master_oldest_put_seconds", "Age of the oldest put that has begun and not ended, 0 without one.",
+             static_cast<double>(core_.oldestPut(bootTime()).ns) * 1e-9);
+  page.gauge("fluxon_master_oldest_transfer_seconds", "Age of the oldest copy on its way from owner to owner, 0 without one.",
+             static_cast<double>(core_.oldestTransfer(bootTime()).ns) * 1e-9);
   const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
   counter("fluxon_master_puts_started_total", "Puts begun.", c.putsStarted);
   counter("fluxon_master_puts_published_total", "Puts that became the route of their key.", c.putsPublished);

@@ -80,6 +80,7 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
   Put& put = member.puts[request.id];
   const Time deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000)));
   put = {request.id, &entry, nextPutId(), extent->offset, request.bytes, request.flags, request.lease, deadline};
+  put.since = now;
   ++counters_.putsStarted;
   rpc::Reply answer;
   answer.id = request.id;
@@ -109,7 +110,7 @@ void MasterCore::serveWaiting(Member& member, Time now) {
     member.waiting.pop_front();
     Member* const lacks = next.request.kind == rpc::RequestKind::putStart
                               ? lacksSpaceForPut(*next.member, next.request, now)
-                              : lacksSpaceForGet(*next.member, next.request, Turn::first, next.stagings);
+                              : lacksSpaceForGet(*next.member, next.request, Turn::first, next.stagings, now);
     if (!lacks) continue;
     if (lacks == &member) return member.waiting.push_front(std::move(next));
     lacks->waiting.push_back(std::move(next));

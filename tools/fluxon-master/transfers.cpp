@@ -82,7 +82,7 @@ void MasterCore::getStart(Member& member, const rpc::Request& request, Time now)
 }
 
 void MasterCore::find(Member& member, const rpc::Request& request, Turn turn, unsigned stagings, Time now) {
-  Member* const lacks = lacksSpaceForGet(member, request, turn, stagings);
+  Member* const lacks = lacksSpaceForGet(member, request, turn, stagings, now);
   if (!lacks) return;
   rpc::Request waiting = request;
   const KeyEntry* entry = table_.find(request.key);
@@ -92,7 +92,7 @@ void MasterCore::find(Member& member, const rpc::Request& request, Turn turn, un
 
 // nullptr: answered, or to be answered when it is staged. Only a value that must be brought here needs room, and waits behind those who
 // came before; it needs room at its source as well if that must stage it. Else whose segment has none.
-Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request, Turn turn, unsigned stagings) {
+Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request, Turn turn, unsigned stagings, Time now) {
   KeyEntry* entry = table_.find(request.key);
   if (entry && deferIfChanging(*entry, member, request)) return nullptr;
   const Replica* const replica = entry ? chooseSource(*entry, member, request) : nullptr;
@@ -136,6 +136,7 @@ Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request
   for (const auto& [other, id] : entry->transfers) durable += other->transfers.at(id).durable;
   Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
   transfer.durable = durable < kDurableAtOnce && !member.draining && !has(*entry, member);
+  transfer.since = now;
   transfer.source = &source;
   transfer.ssd = replica->ssd;
   if (staged) transfer.staging = staging->offset;
@@ -233,13 +234,14 @@ bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, co
 }
 
 // The writer has filled its place of a put whose value shall lie at another member, who now comes for it.
-void MasterCore::sendHome(Member& member, Put& put, OperationId request) {
+void MasterCore::sendHome(Member& member, Put& put, OperationId request, Time now) {
   if (put.done) return replyCode(member, request, Code::protocol, "the put is done already");
   put.done = request;
   put.copy = {true, OperationId(orders_ + 1)};
   Transfer transfer{put.key, put.putId, put.homeOffset, put.bytes};
   transfer.source = &member;
   transfer.origin = &member;
+  transfer.since = now;
   transfer.put = put.operation;
   if (!replicate(*put.key, member, *put.home, &put.offset, kCopyMs, std::move(transfer))) {
     put.copy = {};
@@ -276,6 +278,7 @@ void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
     Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
     transfer.durable = true;
     transfer.source = source;
+    transfer.since = now;
     transfer.spread = spread;
     if (replicate(*entry, *source, *other, nullptr, request.timeLeftMs, std::move(transfer))) {
       ++copies;
@@ -362,6 +365,7 @@ void MasterCore::moveOut(Member& member, Time now) {
     Transfer transfer{&entry, entry.putId, extent->offset, entry.bytes};
     transfer.durable = true;
     transfer.source = &member;
+    transfer.since = now;
     if (!replicate(entry, member, to, nullptr, kCopyMs, std::move(transfer))) return to.space.free(extent->offset);
     member.toMove.pop_back();
     ++moving;
