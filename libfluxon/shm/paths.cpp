@@ -123,7 +123,7 @@ Error NamedFiles::look() const {
     struct stat info;
     if (::lstat(file.path.c_str(), &info) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return {Code::system, file.path + " has been removed"};
-      return systemError("stat " + file.path, errno);
+      continue;  // whether it is there cannot be said
     }
     if (info.st_dev != file.device || info.st_ino != file.inode) return {Code::system, file.path + " has been replaced"};
     if (info.st_size < file.bytes) return {Code::system, file.path + " has been cut short"};

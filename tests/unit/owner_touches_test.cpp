@@ -1,5 +1,6 @@
 // Touches: what of the clients' touch marks comes to the master's ears, and how much of it is looked at in one call.
 #include "touches.h"
+#include "in_turn.h"
 #include "owner_fixture.h"
 
 namespace fluxon::owner {
@@ -18,6 +19,23 @@ struct Reader {
   Pages pages;
   ClientRing ring;
 };
+
+TEST_CASE("in turn: one that always has more to do than a slice allows keeps nobody from being served") {
+  std::map<int, int> work{{1, 1000}, {2, 5}, {3, 1000}, {4, 5}};
+  int served = 0;
+  std::vector<int> order;
+  for (int slice = 0; slice < 5; ++slice) {
+    int left = 10;
+    inTurn(work, served, [&](int id, int& todo) {
+      for (; todo > 0 && left > 0; --todo, --left) {
+        if (order.empty() || order.back() != id) order.push_back(id);
+        served = id;
+      }
+      return left > 0;
+    });
+  }
+  CHECK(order == std::vector<int>{1, 2, 3, 4, 1, 3, 1});
+}
 
 TEST_CASE("owner touches: each slot once, the one that was read last comes last, and nothing twice") {
   Reader a;

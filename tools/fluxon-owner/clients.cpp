@@ -15,6 +15,7 @@
 
 #include "attach.h"
 #include "base/log.h"
+#include "in_turn.h"
 
 namespace fluxon::owner {
 namespace {
@@ -344,15 +345,13 @@ void Clients::look() {
 bool Clients::drain(size_t limit) {
   size_t left = limit;
   bool more = false;
-  auto next = clients_.upper_bound(served_);
-  for (size_t count = clients_.size(); count > 0 && left > 0; --count, ++next) {
-    if (next == clients_.end()) next = clients_.begin();
-    auto& [id, client] = *next;
-    if (!client.attached) continue;
+  inTurn(clients_, ClientId(served_), [&](ClientId id, Client& client) {
+    if (!client.attached) return true;
     const size_t before = left;
     more |= drainOne(client, left);
     if (left != before) served_ = id;
-  }
+    return left > 0;
+  });
   if (left != limit) events_.slice();
   return more || left == 0;
 }
@@ -389,12 +388,11 @@ std::vector<std::shared_ptr<ClientMap>> Clients::files() const {
 std::vector<uint32_t> Clients::takeTouches() {
   std::vector<ClientRing*> rings;
   std::vector<ClientId> ids;
-  auto next = clients_.upper_bound(touched_);
-  for (size_t count = clients_.size(); count > 0; --count, ++next) {
-    if (next == clients_.end()) next = clients_.begin();
-    rings.push_back(&*next->second.ring);
-    ids.push_back(next->first);
-  }
+  inTurn(clients_, touched_, [&](ClientId id, Client& client) {
+    rings.push_back(&*client.ring);
+    ids.push_back(id);
+    return true;
+  });
   Touches::Taken taken = touches_.take(rings);
   if (taken.clients > 0) touched_ = ids[taken.clients - 1];
   return std::move(taken.slots);
