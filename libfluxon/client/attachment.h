@@ -10,10 +10,14 @@
 //   2. Ending a use of an attachment that is not retired touches it no more afterwards. Of a retired one it happens under the
 //      graveyard's lock, with a sweep; one that saw `not retired` and was overtaken by retire() is found by the next sweep.
 //   3. Ranges that an owner names are checked against the segment before they become pointers.
+//   4. The owner's clock is ours, or there is no attachment: its lease could not be judged.
+//   5. An answer of the owner is taken by the request that it names. One that nobody waits for any more is thrown away by the next.
 // Any thread.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,8 +34,11 @@ namespace fluxon::client {
 
 class Attachment {
  public:
+  enum class As { client, owner };
   // One message to the owner; blocks until its answer or the deadline. Owned by one reference of the caller's, ended by retire().
-  static Result<Attachment*> attach(const shm::Paths&, const std::string& node, const std::string& name, Time deadline);
+  // `reached` is called when an owner listens, before it is asked for anything.
+  static Result<Attachment*> attach(const shm::Paths&, const std::string& node, const std::string& name, As, Time deadline,
+                                    const std::function<void()>& reached = {});
 
   const std::string& node() const { return node_; }
   const shm::DirectoryView& view() const { return view_; }
@@ -53,9 +60,11 @@ class Attachment {
   // Destroys retired attachments that nobody uses any more.
   static void sweep();
 
-  // The place of a grant, writable and populated. Makes the writable mapping at the first call (one message).
+  // The place of a grant, writable. Makes the writable mapping at the first call (one message).
   Result<char*> writable(uint64_t offset, uint64_t bytes, Time deadline);
-  // Maps all pages of the read-only segment now.
+  // Fills page tables of the place of a grant, until the deadline: a first touch costs a fault per page.
+  void populate(const char* place, uint64_t bytes, Time deadline);
+  // Maps all pages of the read-only segment now, however long that takes.
   void prefault();
 
  private:
@@ -64,7 +73,10 @@ class Attachment {
 
   Attachment() = default;
   ~Attachment();
-  Error map(int* descriptors);
+  Error exchange(shm::AttachKind, const std::string& name, Time deadline, std::vector<shm::Descriptor>& descriptors);
+  Error confirmClock(Time deadline);
+  Error map(const std::vector<shm::Descriptor>& descriptors, Time deadline);
+  Error mapWritable(Time deadline);
 
   std::string node_;
   uint64_t forkGeneration_ = forkGeneration();
@@ -75,7 +87,12 @@ class Attachment {
   std::unique_ptr<CommandRing> ring_;
   std::atomic<uint64_t> users_{1};
   std::atomic<bool> retired_{false};
+  Attachment* nextRetired_ = nullptr;
+  uint64_t number_ = 0;      // of the last request
+  Duration clockWidth_{};    // between our two readings around the owner's, at the last answer
   std::mutex writableMutex_;
+  std::condition_variable writableDone_;
+  bool makingWritable_ = false;  // some thread does
   std::atomic<char*> writableBase_{nullptr};
   std::vector<std::atomic<bool>> populated_;  // per granule of the writable mapping
 };

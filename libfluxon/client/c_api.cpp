@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "client/client.h"
@@ -26,7 +27,9 @@ namespace {
 
 thread_local std::string lastError;
 
+// Of a holder: `kind` is one of these, with the index of its word above; `handle` the slot that the word names.
 enum HolderKind : uint32_t { kNone = 0, kByHazard = 1, kByRing = 2 };
+constexpr uint32_t kKindBits = 2;
 
 fluxon_code finish(const Error& error) {
   if (!error.ok()) lastError = error.message();
@@ -59,9 +62,21 @@ client::Put putOf(const void* key, size_t keyBytes, uint64_t length, const fluxo
   return put;
 }
 
-Error keyError(size_t bytes) {
-  if (bytes > 0 && bytes <= FLUXON_MAX_KEY_BYTES) return {};
-  return {Code::invalidKey, std::to_string(bytes) + " bytes (1 to " + std::to_string(FLUXON_MAX_KEY_BYTES) + ")"};
+Error keyError(size_t bytes, size_t least = 1) {
+  if (bytes >= least && bytes <= FLUXON_MAX_KEY_BYTES) return {};
+  return {Code::invalidKey,
+          std::to_string(bytes) + " bytes (" + std::to_string(least) + " to " + std::to_string(FLUXON_MAX_KEY_BYTES) + ")"};
+}
+
+// No exception passes through the C interface. The callbacks of callers are not called within.
+template <class Body>
+fluxon_code guarded(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    lastError = "out of memory";  // short enough to need none
+    return static_cast<fluxon_code>(Code::system);
+  }
 }
 
 fluxon_code invalid(const char* what) { return finish({Code::invalidArgument, what}); }
@@ -73,69 +88,80 @@ const char* fluxon_code_name(fluxon_code code) { return fluxon::codeName(static_
 const char* fluxon_last_error(void) { return lastError.c_str(); }
 
 fluxon_code fluxon_connect(const fluxon_connect_options* options, fluxon_client** out) {
-  if (!out) return invalid("client is NULL");
-  *out = nullptr;
-  static const fluxon_connect_options defaults = {};
-  if (!options) options = &defaults;
-  const auto text = [](const char* value, const char* otherwise) { return std::string(value ? value : otherwise); };
-  Result<std::unique_ptr<client::Client>> connected = client::Client::connect(
-      text(options->shm_root, ""), text(options->cluster, "default"), text(options->node, ""),
-      text(options->name, program_invocation_short_name), options->prefault != 0, deadlineAfter(options->timeout_ms));
-  if (!connected) return finish(connected.error());
-  *out = new fluxon_client{std::move(connected).value()};
-  return FLUXON_OK;
+  return guarded([&]() -> fluxon_code {
+    if (!out) return invalid("client is NULL");
+    *out = nullptr;
+    static const fluxon_connect_options defaults = {};
+    if (!options) options = &defaults;
+    const auto text = [](const char* value, const char* otherwise) { return std::string(value ? value : otherwise); };
+    Result<std::unique_ptr<client::Client>> connected = client::Client::connect(
+        text(options->shm_root, ""), text(options->cluster, "default"), text(options->node, ""),
+        text(options->name, program_invocation_short_name), options->prefault != 0, deadlineAfter(options->timeout_ms));
+    if (!connected) return finish(connected.error());
+    *out = new fluxon_client{std::move(connected).value()};
+    return FLUXON_OK;
+  });
 }
 void fluxon_close(fluxon_client* client) { delete client; }
 const char* fluxon_node(const fluxon_client* client) { return client ? client->impl->node().c_str() : ""; }
 
 fluxon_code fluxon_get(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options, fluxon_holder* holder) {
-  if (!client || !holder || (!key && keyBytes)) return invalid("client, key or holder is NULL");
-  client::Held held;
-  const Error error = client->impl->get(keyOf(key, keyBytes), [&] { return deadlineOf(options); }, held);
-  if (!error.ok()) {
-    *holder = fluxon_holder{};
-    return finish(error);
-  }
-  *holder = {held.data,       held.length, held.putId.value, static_cast<uint32_t>(held.source), held.byRing ? kByRing : kByHazard,
-             held.attachment, held.handle};
-  return FLUXON_OK;
+  return guarded([&]() -> fluxon_code {
+    if (!client || !holder || (!key && keyBytes)) return invalid("client, key or holder is NULL");
+    client::Held held;
+    const Error error = client->impl->get(keyOf(key, keyBytes), [&] { return deadlineOf(options); }, held);
+    if (!error.ok()) {
+      *holder = fluxon_holder{};
+      return finish(error);
+    }
+    const uint32_t kind = (held.byRing ? kByRing : kByHazard) | held.word << kKindBits;
+    *holder = {held.data, held.length, held.putId.value, static_cast<uint32_t>(held.source), kind, held.attachment, held.slotRef};
+    return FLUXON_OK;
+  });
 }
 
 void fluxon_release(fluxon_holder* holder) {
   if (!holder || holder->kind == kNone) return;
   client::Held held;
   held.attachment = static_cast<client::Attachment*>(holder->owner);
-  held.byRing = holder->kind == kByRing;
-  held.handle = holder->handle;
+  held.byRing = (holder->kind & ((1u << kKindBits) - 1)) == kByRing;
+  held.word = holder->kind >> kKindBits;
+  held.slotRef = holder->handle;
   *holder = fluxon_holder{};
   client::Client::release(held);
 }
 
 fluxon_code fluxon_put(fluxon_client* client, const void* key, size_t keyBytes, const void* data, uint64_t length,
                        const fluxon_put_options* options, uint64_t* putId) {
-  if (!client || (!key && keyBytes) || (!data && length)) return invalid("client, key or data is NULL");
-  const Result<fluxon::PutId> result = client->impl->put(putOf(key, keyBytes, length, options), data);
-  if (result && putId) *putId = result.value().value;
-  return finish(errorOf(result));
+  return guarded([&]() -> fluxon_code {
+    if (!client || (!key && keyBytes) || (!data && length)) return invalid("client, key or data is NULL");
+    const Result<fluxon::PutId> result = client->impl->put(putOf(key, keyBytes, length, options), data);
+    if (result && putId) *putId = result.value().value;
+    return finish(errorOf(result));
+  });
 }
 
 fluxon_code fluxon_put_start(fluxon_client* client, const void* key, size_t keyBytes, uint64_t length, const fluxon_put_options* options,
                              fluxon_grant* grant) {
-  if (!client || !grant || (!key && keyBytes)) return invalid("client, key or grant is NULL");
-  *grant = fluxon_grant{};
-  const Result<client::Granted> result = client->impl->putStart(putOf(key, keyBytes, length, options));
-  if (result) *grant = {result.value().data, result.value().length, result.value().attachment, result.value().slotRef};
-  return finish(errorOf(result));
+  return guarded([&]() -> fluxon_code {
+    if (!client || !grant || (!key && keyBytes)) return invalid("client, key or grant is NULL");
+    *grant = fluxon_grant{};
+    const Result<client::Granted> result = client->impl->putStart(putOf(key, keyBytes, length, options));
+    if (result) *grant = {result.value().data, result.value().length, result.value().attachment, result.value().slotRef};
+    return finish(errorOf(result));
+  });
 }
 
 fluxon_code fluxon_commit(fluxon_grant* grant, const fluxon_call_options* options, uint64_t* putId) {
-  if (!grant || !grant->owner) return invalid("no grant");
-  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
-                                grant->handle};
-  *grant = fluxon_grant{};
-  const Result<fluxon::PutId> result = client::Client::commit(granted, deadlineOf(options));
-  if (result && putId) *putId = result.value().value;
-  return finish(errorOf(result));
+  return guarded([&]() -> fluxon_code {
+    if (!grant || !grant->owner) return invalid("no grant");
+    const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
+                                  grant->handle};
+    *grant = fluxon_grant{};
+    const Result<fluxon::PutId> result = client::Client::commit(granted, deadlineOf(options));
+    if (result && putId) *putId = result.value().value;
+    return finish(errorOf(result));
+  });
 }
 
 void fluxon_abort(fluxon_grant* grant) {
@@ -143,86 +169,126 @@ void fluxon_abort(fluxon_grant* grant) {
   const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
                                 grant->handle};
   *grant = fluxon_grant{};
-  client::Client::abort(granted);
+  (void)guarded([&] {
+    client::Client::abort(granted);
+    return FLUXON_OK;
+  });
 }
 
 fluxon_code fluxon_exists(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
-  if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
-  if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-  return finish(
-      errorOf(client->impl->command({.kind = Kind::exists, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::none)));
+  return guarded([&]() -> fluxon_code {
+    if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
+    if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
+    return finish(
+        errorOf(client->impl->command({.kind = Kind::exists, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::none)));
+  });
 }
 
 fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options,
                             fluxon_stat* stat) {
-  if (!client || !stat || (!key && keyBytes)) return invalid("client, key or stat is NULL");
-  *stat = fluxon_stat{};
-  if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-  const Result<client::Stat> result = client->impl->stat(keyOf(key, keyBytes), deadlineOf(options));
-  if (!result) return finish(result.error());
-  stat->put_id = result.value().putId;
-  stat->length = result.value().length;
-  stat->lease = result.value().lease;
-  std::memcpy(stat->nodes, result.value().nodes.data(), std::min(result.value().nodes.size(), sizeof stat->nodes - 1));
-  return FLUXON_OK;
+  return guarded([&]() -> fluxon_code {
+    if (!client || !stat || (!key && keyBytes)) return invalid("client, key or stat is NULL");
+    *stat = fluxon_stat{};
+    if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
+    const Result<client::Stat> result = client->impl->stat(keyOf(key, keyBytes), deadlineOf(options));
+    if (!result) return finish(result.error());
+    stat->put_id = result.value().putId;
+    stat->length = result.value().length;
+    stat->lease = result.value().lease;
+    std::memcpy(stat->nodes, result.value().nodes.data(), std::min(result.value().nodes.size(), sizeof stat->nodes - 1));
+    return FLUXON_OK;
+  });
 }
 
 fluxon_code fluxon_remove(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
-  if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
-  if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-  return finish(
-      errorOf(client->impl->command({.kind = Kind::remove, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::change)));
+  return guarded([&]() -> fluxon_code {
+    if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
+    if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
+    const client::Call call{.kind = Kind::remove, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)};
+    return finish(errorOf(client->impl->command(call, Effect::change)));
+  });
 }
 
 fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_t prefixBytes, const fluxon_call_options* options,
                                 uint64_t* count) {
-  if (!client || !count || (!prefix && prefixBytes)) return invalid("client, prefix or count is NULL");
-  const client::Call call{.kind = Kind::countPrefix, .key = keyOf(prefix, prefixBytes), .deadline = deadlineOf(options)};
-  const Result<client::Reply> result = client->impl->command(call, Effect::none);
-  *count = result.ok() ? result.value().valueBytes : 0;
-  return finish(errorOf(result));
+  return guarded([&]() -> fluxon_code {
+    if (!client || !count || (!prefix && prefixBytes)) return invalid("client, prefix or count is NULL");
+    const client::Call call{.kind = Kind::countPrefix, .key = keyOf(prefix, prefixBytes), .deadline = deadlineOf(options)};
+    const Result<client::Reply> result = client->impl->command(call, Effect::none);
+    *count = result.ok() ? result.value().valueBytes : 0;
+    return finish(errorOf(result));
+  });
 }
+
+namespace {
+
+// One page of a listing: the entries after `last`, which moves on.
+fluxon_code listPage(fluxon_client* client, std::string_view prefix, std::string& last, uint64_t wanted, Time deadline,
+                     std::vector<client::Listed>& entries) {
+  return guarded([&]() -> fluxon_code {
+    entries.clear();
+    const client::Call call{.kind = Kind::list, .key = prefix, .extra = last, .valueBytes = wanted, .deadline = deadline};
+    const Result<client::Reply> page = client->impl->command(call, Effect::none);
+    if (const Error error = errorOf(page); !error.ok()) return finish(error);
+    if (page.value().payload.empty()) return FLUXON_OK;
+    Result<std::vector<client::Listed>> read = client::readListing(page.value().payload);
+    if (!read) return finish(read.error());
+    entries = std::move(read).value();
+    last = entries.back().key;
+    return FLUXON_OK;
+  });
+}
+
+}  // namespace
 
 fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes,
                         uint64_t limit, const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
-  if (!client || !callback || (!prefix && prefixBytes) || (!after && afterBytes)) {
-    return invalid("client, prefix, after or callback is NULL");
-  }
-  std::string last(static_cast<const char*>(after ? after : ""), afterBytes);
+  std::string last;
+  const fluxon_code begun = guarded([&]() -> fluxon_code {
+    if (!client || !callback || (!prefix && prefixBytes) || (!after && afterBytes)) {
+      return invalid("client, prefix, after or callback is NULL");
+    }
+    for (const size_t bytes : {prefixBytes, afterBytes}) {
+      if (const Error error = keyError(bytes, 0); !error.ok()) return finish(error);
+    }
+    last.assign(static_cast<const char*>(after ? after : ""), afterBytes);
+    return FLUXON_OK;
+  });
+  if (begun != FLUXON_OK) return begun;
   const Time deadline = deadlineOf(options);
+  std::vector<client::Listed> entries;
   for (uint64_t left = limit == 0 ? UINT64_MAX : limit; left > 0;) {
-    const uint64_t wanted = std::min<uint64_t>(left, 1024);
-    const client::Call call{
-        .kind = Kind::list, .key = keyOf(prefix, prefixBytes), .extra = last, .valueBytes = wanted, .deadline = deadline};
-    const Result<client::Reply> page = client->impl->command(call, Effect::none);
-    if (const Error error = errorOf(page); !error.ok()) return finish(error);
-    if (page.value().payload.empty()) break;
-    const Result<std::vector<client::Listed>> entries = client::readListing(page.value().payload);
-    if (!entries) return finish(entries.error());
-    for (const client::Listed& entry : entries.value()) {
+    const fluxon_code code = listPage(client, keyOf(prefix, prefixBytes), last, std::min<uint64_t>(left, 1024), deadline, entries);
+    if (code != FLUXON_OK || entries.empty()) return code;
+    for (const client::Listed& entry : entries) {
       if (left-- == 0 || !callback(context, entry.key.data(), entry.key.size(), entry.valueBytes, entry.putId)) return FLUXON_OK;
     }
-    last = entries.value().back().key;
   }
   return FLUXON_OK;
 }
 
 fluxon_code fluxon_lease_grant(fluxon_client* client, uint64_t ttlMs, const fluxon_call_options* options, uint64_t* lease) {
-  if (!client || !lease) return invalid("client or lease is NULL");
-  const client::Call call{.kind = Kind::leaseGrant, .valueBytes = ttlMs, .deadline = deadlineOf(options)};
-  const Result<client::Reply> result = client->impl->command(call, Effect::change);
-  *lease = result.ok() ? result.value().lease : 0;
-  return finish(errorOf(result));
+  return guarded([&]() -> fluxon_code {
+    if (!client || !lease) return invalid("client or lease is NULL");
+    const client::Call call{.kind = Kind::leaseGrant, .valueBytes = ttlMs, .deadline = deadlineOf(options)};
+    const Result<client::Reply> result = client->impl->command(call, Effect::change);
+    *lease = result.ok() ? result.value().lease : 0;
+    return finish(errorOf(result));
+  });
 }
 
 fluxon_code fluxon_lease_keep_alive(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
-  if (!client) return invalid("client is NULL");
-  return finish(
-      errorOf(client->impl->command({.kind = Kind::leaseKeepAlive, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+  return guarded([&]() -> fluxon_code {
+    if (!client) return invalid("client is NULL");
+    return finish(
+        errorOf(client->impl->command({.kind = Kind::leaseKeepAlive, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+  });
 }
 
 fluxon_code fluxon_lease_revoke(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
-  if (!client) return invalid("client is NULL");
-  return finish(
-      errorOf(client->impl->command({.kind = Kind::leaseRevoke, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+  return guarded([&]() -> fluxon_code {
+    if (!client) return invalid("client is NULL");
+    return finish(
+        errorOf(client->impl->command({.kind = Kind::leaseRevoke, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+  });
 }

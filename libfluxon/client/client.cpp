@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <ctime>
 
 #include "base/hash.h"
 #include "client/copy.h"
@@ -13,7 +15,9 @@ namespace {
 
 constexpr int kMostHops = 3;             // nodes that a put asks, one after the other
 constexpr uint32_t kMostReplicas = 255;  // that a command can ask for
-constexpr Duration kUndoPatience = seconds(5);  // for giving back what this client has; without an answer it ends with the client
+constexpr Duration kLook = milliseconds(100);    // between looks at a clock that goes on while the machine sleeps
+constexpr Duration kRefusalLasts = seconds(1);   // before a neighbour that has not taken this client is asked again
+constexpr int kSpins = 1000;                     // before somebody who is waited for may need this processor
 
 // Threads are spread over the shards of hazards, counters, touches and gates by the order of their first call.
 unsigned threadNumber() {
@@ -44,7 +48,33 @@ void hold(Attachment& attachment, const shm::Hit& hit, bool isOwn, Held& held) {
   held.source = isOwn ? Source::local : Source::neighbour;
   held.attachment = &attachment;
   held.byRing = false;
-  held.handle = hit.hazard.index;
+  held.word = hit.hazard.index;
+  held.slotRef = hit.slotRef;
+}
+
+uint64_t masterOf(const Attachment& attachment) { return attachment.view().header->servingMaster.load(std::memory_order_acquire); }
+
+// A get that asked has been answered.
+void count(Attachment& own, const Held& held) {
+  shm::CounterShard& counters = own.file().counters[threadNumber()];
+  const auto one = [&](shm::Word& hits, shm::Word& bytes) {
+    add(hits, 1);
+    add(bytes, held.length);
+  };
+  switch (held.source) {
+    case Source::local: return one(counters.askedHits, counters.askedBytes);
+    case Source::neighbour: return one(counters.neighbourHits, counters.neighbourBytes);
+    case Source::remote: return one(counters.remoteHits, counters.remoteBytes);
+    case Source::ssd: return one(counters.ssdHits, counters.ssdBytes);
+    case Source::remoteSsd: return one(counters.remoteSsdHits, counters.remoteSsdBytes);
+  }
+}
+
+// Blocks, but never past the deadline.
+void sleepFor(int64_t ns, Time deadline) {
+  ns = std::min(ns, (deadline - bootTime()).ns);
+  const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
+  if (ns > 0) ::nanosleep(&time, nullptr);
 }
 
 Error forked() { return {Code::forked, "open a client of its own after fork"}; }
@@ -70,8 +100,13 @@ class Client::InGate {
   std::atomic<uint64_t>& inside_;
 };
 
+Attachment* Client::Set::find(const std::string& node) const {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Attachment* each) { return each->node() == node; });
+  return found == all.end() ? nullptr : *found;
+}
+
 Result<std::unique_ptr<Client>> Client::connect(const std::string& root, const std::string& cluster, const std::string& node,
-                                                const std::string& name, bool prefault, Time deadline) {
+                                                const std::string& name, bool prefault, Time deadline, Attachment::As as) {
   Result<shm::Paths> paths = shm::Paths::of(root, cluster);
   if (!paths) return paths.error();
   std::string chosen = node;
@@ -92,10 +127,15 @@ Result<std::unique_ptr<Client>> Client::connect(const std::string& root, const s
   client->node_ = chosen;
   client->name_ = name;
   client->forkGeneration_ = forkGeneration();
-  Result<Attachment*> own = Attachment::attach(client->paths_, chosen, name, deadline);
+  client->as_ = as;
+  auto set = std::make_unique<Set>();
+  set->all.reserve(1);
+  Result<Attachment*> own = Attachment::attach(client->paths_, chosen, name, as, deadline);
   if (!own) return own.error();
   if (prefault) own.value()->prefault();
-  client->set_.store(new Set{{own.value()}}, std::memory_order_seq_cst);
+  set->own = own.value();
+  set->all.push_back(own.value());
+  client->set_.store(set.release(), std::memory_order_seq_cst);
   return client;
 }
 
@@ -116,13 +156,22 @@ bool Client::probeAll(std::string_view key, Held& held) {
   const uint64_t hash = keyHash(key);
   const unsigned thread = threadNumber();
   const InGate inside(*this, thread);
+  Attachment* const mine = inside.set->own;
   for (Attachment* attachment : inside.set->all) {
+    const bool isOwn = attachment == mine;
+    uint64_t master = shm::kAnyMaster;
+    if (!isOwn) {
+      if (!mine || (master = masterOf(*mine)) == 0) break;  // the own owner has no master yet: nobody can say what is the latest
+    }
     shm::Hit hit;
-    const shm::Probe outcome = shm::probe(attachment->view(), attachment->hazards(), thread, key, hash, hit);
-    shm::CounterShard& counters = attachment->file().counters[thread];
+    shm::Probe outcome = shm::probe(attachment->view(), attachment->hazards(), thread, key, hash, hit, master);
+    if (outcome == shm::Probe::hit && !isOwn && masterOf(*mine) != master) {
+      attachment->drop(hit.hazard);
+      outcome = shm::Probe::lapsed;
+    }
     if (outcome == shm::Probe::hit) {
-      const bool isOwn = attachment == inside.set->all.front();
       hold(*attachment, hit, isOwn, held);
+      shm::CounterShard& counters = mine->file().counters[thread];
       add(isOwn ? counters.hits : counters.neighbourHits, 1);
       add(isOwn ? counters.hitBytes : counters.neighbourBytes, hit.length);
       touch(*attachment, thread, hit.slotRef);
@@ -133,6 +182,7 @@ bool Client::probeAll(std::string_view key, Held& held) {
       }
       return true;
     }
+    shm::CounterShard& counters = attachment->file().counters[thread];
     add(outcome == shm::Probe::lapsed     ? counters.leaseLapsed
         : outcome == shm::Probe::noHazard ? counters.hazardsFull
                                           : counters.probesMissed,
@@ -157,7 +207,7 @@ Source sourceOf(shm::AnswerSource source) {
 
 // The owner has answered with a slot of its own: hold it, by a hazard or, when none is free, by a held word.
 // timedOut: it is gone already; ask again.
-Error Client::follow(Attachment& attachment, const Reply& reply, std::string_view key, Time deadline, Held& held) {
+Error Client::follow(Attachment& attachment, const Reply& reply, std::string_view key, uint64_t master, Time deadline, Held& held) {
   if (reply.held != 0) return takeHeld(attachment, reply, sourceOf(reply.source), held);
   const uint32_t index = shm::slotOfRef(reply.slotRef);
   if (index >= attachment.view().slotCount) return {Code::corrupt, "a slot outside the directory"};
@@ -165,7 +215,7 @@ Error Client::follow(Attachment& attachment, const Reply& reply, std::string_vie
   const uint64_t expected = shm::slotWord(shm::generationOfRef(reply.slotRef), shm::SlotState::committed);
   shm::Hit hit;
   const unsigned thread = threadNumber();
-  const shm::Probe outcome = shm::holdSlot(attachment.view(), attachment.hazards(), thread, index, expected, key, incarnation, hit);
+  const shm::Probe outcome = shm::holdSlot(attachment.view(), attachment.hazards(), thread, index, expected, key, incarnation, master, hit);
   const bool isOwn = attachment.node() == node_;
   if (outcome == shm::Probe::hit) {
     hold(attachment, hit, isOwn, held);
@@ -189,12 +239,24 @@ Error Client::takeHeld(Attachment& attachment, const Reply& answer, Source sourc
     return {Code::corrupt, "a held word or an extent out of range"};
   }
   attachment.use();
-  held = {attachment.view().segment + answer.offset, answer.valueBytes, PutId(answer.putId), source, &attachment, true, answer.held - 1};
+  const char* const data = attachment.view().segment + answer.offset;
+  held = {data, answer.valueBytes, PutId(answer.putId), source, &attachment, true, answer.held - 1, answer.slotRef};
   touch(attachment, threadNumber(), answer.slotRef);
   return {};
 }
 
 namespace {
+
+Error namesNonsense(const std::string& node) { return {Code::protocol, "the owner named a node '" + node + "'"}; }
+
+// An owner that answers, and does not take this client: it is full, or of another version or time namespace, or we lack something.
+bool takesNoClient(Code code) { return code != Code::timedOut && code != Code::unavailable && code != Code::forked; }
+
+Error sameMaster(const Attachment& mine, const Attachment& there) {
+  const uint64_t master = masterOf(mine);
+  if (master != 0 && masterOf(there) == master) return {};
+  return {Code::unavailable, "node " + there.node() + " serves under another master than node " + mine.node()};
+}
 
 struct Use {
   Attachment* attachment;
@@ -204,50 +266,81 @@ struct Use {
 }  // namespace
 
 // unavailable, timedOut: the neighbour has ended or moved the value, and its route is about to change.
-Error Client::getFromNeighbour(const std::string& node, uint32_t flags, std::string_view key, Time deadline, Held& held) {
-  const Result<Attachment*> other = neighbour(node, deadline);
-  if (!other) return other.error();
-  const Use use{other.value()};
-  const Result<Reply> there = other.value()->ring().call({.kind = shm::CommandKind::get, .flags = flags, .key = key, .deadline = deadline});
-  if (!there) return ofRead(there.error());
-  if (!there.value().node.empty()) return {Code::timedOut, "the value moved faster than it could be reached"};
-  if (there.value().code == Code::ok) return follow(*other.value(), there.value(), key, deadline, held);
-  if (there.value().code == Code::miss) return {Code::timedOut, "the value moved faster than it could be reached"};
-  return asError(there.value());
+Error Client::getFromNeighbour(Attachment& mine, Attachment& there, uint32_t flags, std::string_view key, Time deadline, Held& held) {
+  const auto serving = [&] { return there.view().header->servingIncarnation.load(std::memory_order_acquire); };
+  const uint64_t master = masterOf(mine), incarnation = serving();
+  const Error moved{Code::timedOut, "the value moved faster than it could be reached"};
+  if (const Error stranger = sameMaster(mine, there); !stranger.ok()) return stranger;
+  const Result<Reply> answer = there.ring().call({.kind = shm::CommandKind::get, .flags = flags, .key = key, .deadline = deadline});
+  if (!answer) return ofRead(answer.error());
+  if (!answer.value().node.empty() || answer.value().code == Code::miss) return moved;
+  if (answer.value().code != Code::ok) return asError(answer.value());
+  if (Error error = follow(there, answer.value(), key, master, deadline, held); !error.ok()) return error;
+  // What it has answered, it has answered under the master that it had before and has now.
+  if (masterOf(there) == master && serving() == incarnation && masterOf(mine) == master) return {};
+  release(held);
+  return moved;
+}
+
+// Asks the own owner, and who it names.
+Client::Asked Client::askOnce(uint32_t flags, std::string_view key, Time deadline, Held& held) {
+  const Result<Attachment*> mine = own(deadline);
+  if (!mine) return {mine.error()};
+  const Use useMine{mine.value()};
+  const Result<Reply> reply = mine.value()->ring().call({.kind = shm::CommandKind::get, .flags = flags, .key = key, .deadline = deadline});
+  if (!reply) return {ofRead(reply.error())};
+  if (reply.value().code != Code::ok) return {asError(reply.value())};
+  const std::string& node = reply.value().node;
+  Error error;
+  if (node.empty()) {
+    error = follow(*mine.value(), reply.value(), key, shm::kAnyMaster, deadline, held);
+  } else {
+    if (!validName(node)) return {namesNonsense(node)};
+    const Result<Attachment*> there = use(node, deadline);
+    if (!there && takesNoClient(there.error().code)) return {there.error(), Asked::Next::bring};
+    // What is on its SSD it brings by itself.
+    const uint32_t local = reply.value().source == shm::AnswerSource::ssd ? 0 : shm::kLocalOnly;
+    if (!there) {
+      error = there.error();
+    } else {
+      const Use useThere{there.value()};
+      error = getFromNeighbour(*mine.value(), *there.value(), local, key, deadline, held);
+    }
+  }
+  if (error.ok()) count(*mine.value(), held);
+  const bool again = error.code == Code::timedOut || error.code == Code::unavailable;
+  return {std::move(error), again ? Asked::Next::again : Asked::Next::over};
 }
 
 Error Client::getByRing(std::string_view key, Time deadline, Held& held) {
   if (!alive()) return forked();
   if (key.empty() || key.size() > kMaxKeyBytes)
     return {Code::invalidKey, std::to_string(key.size()) + " bytes (1 to " + std::to_string(kMaxKeyBytes) + ")"};
-  Error last{Code::timedOut, "the value moved faster than it could be reached"};
-  int pauseUs = 200;
+  Asked asked;
+  uint32_t flags = 0;
+  int64_t pauseNs = 200'000;
   do {
-    const Result<Attachment*> mine = own(deadline);
-    if (!mine) return mine.error();
-    const Use useMine{mine.value()};
-    const Result<Reply> asked = mine.value()->ring().call({.kind = shm::CommandKind::get, .key = key, .deadline = deadline});
-    if (!asked) return ofRead(asked.error());
-    if (asked.value().code != Code::ok) return asError(asked.value());
-    if (asked.value().node.empty()) {
-      last = follow(*mine.value(), asked.value(), key, deadline, held);
-    } else {
-      // What is on its SSD it brings by itself.
-      const uint32_t flags = asked.value().source == shm::AnswerSource::ssd ? 0 : shm::kLocalOnly;
-      last = getFromNeighbour(asked.value().node, flags, key, deadline, held);
+    asked = askOnce(flags, key, deadline, held);
+    if (asked.next == Asked::Next::over) return asked.error;
+    if (asked.next == Asked::Next::bring && !(flags & shm::kBringHere)) {
+      flags |= shm::kBringHere;
+      continue;
     }
-    if (last.ok() || (last.code != Code::timedOut && last.code != Code::unavailable)) return last;
-    ::usleep(static_cast<useconds_t>(pauseUs));
-    pauseUs = std::min(pauseUs * 2, 50'000);
+    sleepFor(pauseNs, deadline);
+    pauseNs = std::min<int64_t>(pauseNs * 2, 50'000'000);
   } while (bootTime() < deadline);
-  return last;
+  return asked.error;
 }
 
 void Client::release(Held& held) {
   Attachment* const attachment = std::exchange(held.attachment, nullptr);
   if (!attachment || !attachment->alive()) return;
-  if (!held.byRing) return attachment->drop({static_cast<uint32_t>(held.handle)});
-  attachment->file().held.words[held.handle].store(0, std::memory_order_release);
+  if (!held.byRing) return attachment->drop({held.word, held.slotRef});
+  // A word that names another slot by now is somebody else's: this holder was ended before.
+  uint64_t expected = held.slotRef;
+  if (held.word >= shm::kHeldWords || expected == 0 ||
+      !attachment->file().held.words[held.word].compare_exchange_strong(expected, 0, std::memory_order_acq_rel))
+    return;
   attachment->unuse();
 }
 
@@ -262,49 +355,115 @@ Error Client::copyFrom(const std::string& node, uint64_t offset, uint64_t bytes,
 }
 
 Result<Attachment*> Client::own(Time deadline) { return use(node_, deadline); }
+
+// One under the same master.
 Result<Attachment*> Client::neighbour(const std::string& node, Time deadline) {
-  if (!validName(node)) return Error{Code::protocol, "the owner named a node '" + node + "'"};
-  return use(node, deadline);
+  if (!validName(node)) return namesNonsense(node);
+  const Result<Attachment*> mine = own(deadline);
+  if (!mine) return mine.error();
+  const Use useMine{mine.value()};
+  Result<Attachment*> there = use(node, deadline);
+  if (!there) return there.error();
+  if (Error stranger = sameMaster(*mine.value(), *there.value()); !stranger.ok()) {
+    there.value()->unuse();
+    return stranger;
+  }
+  return there;
 }
+
+// For the time of an attach: other threads that need the node wait for it, and all others go on.
+class Client::Attaching {
+ public:
+  Attaching(Client& client, std::unique_lock<std::mutex>& lock, const std::string& node) : client_(client), lock_(lock), node_(node) {
+    client_.attaching_.insert(node);
+    lock_.unlock();
+  }
+  ~Attaching() {
+    lock_.lock();
+    client_.attaching_.erase(node_);
+    client_.attached_.notify_all();
+  }
+
+ private:
+  Client& client_;
+  std::unique_lock<std::mutex>& lock_;
+  std::string node_;
+};
 
 // The attachment to a node, made anew if there is none or its owner has ended.
 Result<Attachment*> Client::use(const std::string& node, Time deadline) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Attachment::sweep();
-  const Set* set = set_.load(std::memory_order_relaxed);
-  const auto known = std::find_if(set->all.begin(), set->all.end(), [&](const Attachment* each) { return each->node() == node; });
-  if (known != set->all.end() && !(*known)->dead()) {
-    (*known)->use();
-    return *known;
+  forgetDead();
+  for (;;) {
+    if (Attachment* const known = set_.load(std::memory_order_relaxed)->find(node); known && !known->dead()) {
+      known->use();
+      return known;
+    }
+    const auto refused = refused_.find(node);
+    if (refused != refused_.end() && bootTime() < refused->second.until) return refused->second.error;
+    if (!attaching_.contains(node)) break;
+    const Duration left = deadline - bootTime();
+    if (left.ns <= 0) return Error{Code::timedOut, "node " + node + " does not answer the attach request of another thread"};
+    attached_.wait_for(lock, std::chrono::nanoseconds(std::min(left, kLook).ns));
   }
-  Result<Attachment*> fresh = Attachment::attach(paths_, node, name_, deadline);
-  if (!fresh) return fresh.error();
+  // An owner counts the client's old file as long as it is there, so that is given up first; but not before there is somebody to ask, for
+  // local hits go on until the lease has ended.
+  const auto reached = [&] {
+    const std::lock_guard again(mutex_);
+    std::vector<Attachment*> all = set_.load(std::memory_order_relaxed)->all;
+    if (std::erase_if(all, [&](const Attachment* each) { return each->node() == node; }) > 0) replace(std::move(all));
+  };
+  Result<Attachment*> fresh = [&] {
+    const Attaching attaching(*this, lock, node);
+    return Attachment::attach(paths_, node, name_, as_, deadline, reached);
+  }();
+  if (!fresh) {
+    if (node != node_ && takesNoClient(fresh.error().code)) refused_[node] = {fresh.error(), bootTime() + kRefusalLasts};
+    return fresh.error();
+  }
   fresh.value()->use();
-  std::vector<Attachment*> all = set->all;
-  if (known == set->all.end()) {
-    all.push_back(fresh.value());
-    replace(std::move(all), {});
-  } else {
-    Attachment* const old = *known;
-    all[static_cast<size_t>(known - set->all.begin())] = fresh.value();
-    replace(std::move(all), {old});
-  }
+  std::vector<Attachment*> all = set_.load(std::memory_order_relaxed)->all;
+  all.insert(node == node_ ? all.begin() : all.end(), fresh.value());
+  replace(std::move(all));
   return fresh;
 }
 
-void Client::replace(std::vector<Attachment*> all, const std::vector<Attachment*>& gone) {
-  Set* const old = set_.exchange(new Set{std::move(all)}, std::memory_order_seq_cst);
+// Neighbours that have ended for good, or under this life: what they had is mapped no longer than somebody reads it.
+void Client::forgetDead() {
+  const Set* set = set_.load(std::memory_order_relaxed);
+  std::vector<Attachment*> living;
+  for (Attachment* each : set->all) {
+    if (each->node() == node_ || !each->dead()) living.push_back(each);
+  }
+  if (living.size() != set->all.size()) replace(std::move(living));
+}
+
+// Makes `all` the set; what is not in it any more is retired.
+void Client::replace(std::vector<Attachment*> all) {
+  auto fresh = std::make_unique<Set>();
+  fresh->all = std::move(all);
+  fresh->own = fresh->find(node_);
+  const Set* const present = fresh.get();
+  const std::unique_ptr<Set> old(set_.exchange(fresh.release(), std::memory_order_seq_cst));
   // A get that entered before the exchange may work on the old set; later ones see the new one. New entries go through the other
   // side of the gates after each turn, so the side waited for drains; two turns, for a get may enter through a side that it
   // chose before an earlier one.
   for (int turn = 0; turn < 2; ++turn) {
     const uint64_t side = epoch_.fetch_add(1, std::memory_order_seq_cst) & 1;
     for (Gate& gate : gates_) {
-      while (gate.inside[side].load(std::memory_order_seq_cst) != 0) __builtin_ia32_pause();
+      for (int spins = 0; gate.inside[side].load(std::memory_order_seq_cst) != 0; ++spins) {
+        if (spins < kSpins) {
+          __builtin_ia32_pause();
+        } else {
+          ::usleep(50);
+        }
+      }
     }
   }
-  for (Attachment* attachment : gone) attachment->retire();
-  delete old;
+  for (Attachment* attachment : old->all) {
+    if (std::find(present->all.begin(), present->all.end(), attachment) == present->all.end()) attachment->retire();
+  }
 }
 
 Result<Reply> Client::command(const Call& call, Effect effect) {
@@ -346,7 +505,7 @@ Result<Client::Placed> Client::askPlace(const Put& put, shm::CommandKind kind, s
   return Error{Code::unavailable, "no node keeps the value"};
 }
 
-Result<Granted> Client::putStart(const Put& put) {
+Result<Granted> Client::grant(const Put& put) {
   Result<Placed> placed = askPlace(put, shm::CommandKind::putStart, {});
   if (!placed) return placed.error();
   const Reply& reply = placed->reply;
@@ -357,6 +516,12 @@ Result<Granted> Client::putStart(const Put& put) {
     return place.error();
   }
   granted.data = place.value();
+  return granted;
+}
+
+Result<Granted> Client::putStart(const Put& put) {
+  Result<Granted> granted = grant(put);
+  if (granted) granted->attachment->populate(granted->data, put.length, put.deadline);
   return granted;
 }
 
@@ -374,11 +539,10 @@ Result<PutId> Client::commit(const Granted& granted, Time deadline) {
   return PutId(reply.value().putId);
 }
 
+// If this is not heard, the grant ends with the client.
 void Client::abort(const Granted& granted) {
   if (!granted.attachment->alive()) return;
-  // If this is not heard, the grant ends with the client.
-  (void)granted.attachment->ring().call(
-      {.kind = shm::CommandKind::abort, .slotRef = granted.slotRef, .deadline = bootTime() + kUndoPatience});
+  granted.attachment->ring().abort(granted.slotRef);
   granted.attachment->unuse();
 }
 
@@ -389,11 +553,15 @@ Result<PutId> Client::put(const Put& put, const void* data) {
     placed.value().attachment->unuse();
     return PutId(placed.value().reply.putId);
   }
-  const Result<Granted> granted = putStart(put);
+  const Result<Granted> granted = grant(put);
   if (!granted) return granted.error();
+  Attachment& attachment = *granted.value().attachment;
+  const Time begun = bootTime();
+  attachment.populate(granted.value().data, put.length, Time::never());
   copyValue(granted.value().data, data, put.length);
-  add(granted.value().attachment->file().counters[threadNumber()].copiedBytes, put.length);
-  return commit(granted.value(), put.deadline);
+  add(attachment.file().counters[threadNumber()].copiedBytes, put.length);
+  // The deadline bounds what is waited for; moving the caller's own bytes is no waiting, and takes as long as there are bytes.
+  return commit(granted.value(), put.deadline + (bootTime() - begun));
 }
 
 Result<Stat> Client::stat(std::string_view key, Time deadline) {

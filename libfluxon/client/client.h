@@ -4,16 +4,20 @@
 // Invariants
 //   1. The set of attachments is replaced as a whole. A get works on the set that it loaded inside a gate; whoever replaces the
 //      set waits until all who may have loaded the old one have left before it retires what is not in the new one. Gates are never held
-//      across
-//      anything that blocks.
-//   2. After a fork the child touches neither shared memory nor descriptors of the client: alive() is false, in holders and grants
+//      across anything that blocks.
+//   2. A hit in a neighbour counts only under the master of the client's own owner (shm/directory_view.h).
+//   3. Nothing waits past the deadline of its caller: no lock is held across a message to an owner.
+//   4. After a fork the child touches neither shared memory nor descriptors of the client: alive() is false, in holders and grants
 //      too.
 // Any thread.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +36,9 @@ struct Held {
   PutId putId;
   Source source = Source::local;
   Attachment* attachment = nullptr;
-  bool byRing = false;   // `handle` is the index of a held word; else that of a hazard
-  uint64_t handle = 0;
+  bool byRing = false;   // `word` is the index of a held word; else that of a hazard
+  uint32_t word = 0;
+  uint64_t slotRef = 0;  // that the word names
 };
 
 struct Granted {
@@ -65,7 +70,8 @@ struct Scrubbed {
 class Client {
  public:
   static Result<std::unique_ptr<Client>> connect(const std::string& root, const std::string& cluster, const std::string& node,
-                                                 const std::string& name, bool prefault, Time deadline);
+                                                 const std::string& name, bool prefault, Time deadline,
+                                                 Attachment::As = Attachment::As::client);
   ~Client();
 
   bool alive() const;
@@ -99,25 +105,40 @@ class Client {
     Reply reply;
   };
   struct Set {
-    std::vector<Attachment*> all;  // the own node's first
+    Attachment* own = nullptr;     // none: it has ended, and the next one is not attached to yet
+    std::vector<Attachment*> all;  // the own one first
+    Attachment* find(const std::string& node) const;
+  };
+  struct Refusal {
+    Error error;
+    Time until{0};
   };
   struct alignas(64) Gate {
     std::atomic<uint64_t> inside[2] = {};
   };
   class InGate;
+  class Attaching;
 
   Client() = default;
   bool probeAll(std::string_view key, Held& held);
   Error getByRing(std::string_view key, Time deadline, Held& held);
-  Error getFromNeighbour(const std::string& node, uint32_t flags, std::string_view key, Time deadline, Held& held);
-  Error follow(Attachment&, const Reply&, std::string_view key, Time deadline, Held& held);
+  struct Asked {
+    enum class Next { over, again, bring };  // bring: the neighbour takes no client: the own owner is to bring the value
+    Error error;
+    Next next = Next::over;
+  };
+  Asked askOnce(uint32_t flags, std::string_view key, Time deadline, Held& held);
+  Error getFromNeighbour(Attachment& mine, Attachment& there, uint32_t flags, std::string_view key, Time deadline, Held& held);
+  Error follow(Attachment&, const Reply&, std::string_view key, uint64_t master, Time deadline, Held& held);
+  Result<Granted> grant(const Put&);
   Result<Placed> askPlace(const Put&, shm::CommandKind, std::string_view value);
   static Error takeHeld(Attachment&, const Reply&, Source, Held&);
   // With a use() for the caller.
   Result<Attachment*> own(Time deadline);
   Result<Attachment*> neighbour(const std::string& node, Time deadline);
   Result<Attachment*> use(const std::string& node, Time deadline);
-  void replace(std::vector<Attachment*> all, const std::vector<Attachment*>& gone);
+  void forgetDead();
+  void replace(std::vector<Attachment*> all);
 
   shm::Paths paths_;
   std::string node_, name_;
@@ -125,7 +146,11 @@ class Client {
   std::atomic<Set*> set_{nullptr};
   Gate gates_[8];
   std::atomic<uint64_t> epoch_{0};  // its lowest bit is the side through which gates are entered
-  std::mutex mutex_;  // changes of the set
+  Attachment::As as_ = Attachment::As::client;
+  std::mutex mutex_;  // changes of the set, and what is below
+  std::condition_variable attached_;
+  std::set<std::string> attaching_;  // nodes that some thread attaches to
+  std::map<std::string, Refusal> refused_;  // neighbours that have just not taken this client
 };
 
 }  // namespace fluxon::client

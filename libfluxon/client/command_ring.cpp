@@ -1,7 +1,6 @@
 #include "client/command_ring.h"
 
 #include <linux/futex.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
+
+#include "shm/node_socket.h"
 
 namespace fluxon::client {
 namespace {
@@ -27,6 +28,9 @@ CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& head
       bell_(bell),
       socket_(socket),
       spin_(std::thread::hardware_concurrency() > 2) {
+  // Giving a slot or a grant back needs no memory.
+  free_.reserve(shm::kCommandSlots);
+  abandoned_.reserve(shm::kCommandSlots);
   for (uint32_t i = shm::kCommandSlots; i-- > 0;) free_.push_back(i);
 }
 
@@ -35,28 +39,29 @@ bool CommandRing::suspect() const {
          bootTime().ns >= static_cast<int64_t>(header_.leaseUntilNs.load(std::memory_order_acquire));
 }
 
-bool CommandRing::dead() const {
-  char byte;
-  const ssize_t n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+bool CommandRing::dead() const { return shm::hungUp(socket_); }
+
+// Under the lock. Nothing: all are under way.
+std::optional<uint32_t> CommandRing::freeSlot() {
+  if (!free_.empty()) {
+    const uint32_t index = free_.back();
+    free_.pop_back();
+    return index;
+  }
+  const auto released = std::find_if(abandoned_.begin(), abandoned_.end(), [&](uint32_t index) {
+    return file_.commands[index].state.load(std::memory_order_acquire) == of(shm::CommandState::free);
+  });
+  if (released == abandoned_.end()) return std::nullopt;
+  const uint32_t index = *released;
+  abandoned_.erase(released);
+  return index;
 }
 
 Result<uint32_t> CommandRing::takeSlot(Time deadline) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (!free_.empty()) {
-      const uint32_t index = free_.back();
-      free_.pop_back();
-      return index;
-    }
-    const auto released = std::find_if(abandoned_.begin(), abandoned_.end(), [&](uint32_t index) {
-      return file_.commands[index].state.load(std::memory_order_acquire) == of(shm::CommandState::free);
-    });
-    if (released != abandoned_.end()) {
-      const uint32_t index = *released;
-      abandoned_.erase(released);
-      return index;
-    }
+    post();
+    if (const std::optional<uint32_t> index = freeSlot()) return *index;
     if (bootTime() >= deadline) return Error{Code::tooMany, std::to_string(shm::kCommandSlots) + " commands are under way"};
     if (dead()) return Error{Code::unavailable, "the owner has ended"};
     freed_.wait_for(lock, std::chrono::nanoseconds(std::min(kLook, deadline - bootTime()).ns));
@@ -66,16 +71,43 @@ Result<uint32_t> CommandRing::takeSlot(Time deadline) {
 void CommandRing::giveSlot(uint32_t index, bool abandoned) {
   const std::lock_guard lock(mutex_);
   (abandoned ? abandoned_ : free_).push_back(index);
+  post();
   freed_.notify_one();
 }
 
-void CommandRing::submit(uint32_t index) {
-  {
-    const std::lock_guard lock(mutex_);
-    const uint32_t tail = file_.ring.tail.load(std::memory_order_relaxed);
-    file_.ring.entries[tail % shm::kCommandSlots].store(index, std::memory_order_release);
-    file_.ring.tail.store(tail + 1, std::memory_order_seq_cst);
+// Under the lock: aborts that have waited for a slot. Nobody waits for their answers, so they are abandoned from the beginning.
+void CommandRing::post() {
+  bool posted = false;
+  while (!aborts_.empty()) {
+    const std::optional<uint32_t> index = freeSlot();
+    if (!index) break;
+    shm::CommandSlot& slot = file_.commands[*index];
+    slot.request = {.kind = static_cast<uint32_t>(shm::CommandKind::abort), .slotRef = aborts_.back()};
+    aborts_.pop_back();
+    slot.waiting.store(0, std::memory_order_relaxed);
+    slot.state.store(of(shm::CommandState::abandoned), std::memory_order_release);
+    submit(*index);
+    abandoned_.push_back(*index);
+    posted = true;
   }
+  if (posted) ring();
+}
+
+void CommandRing::abort(uint64_t slotRef) {
+  const std::lock_guard lock(mutex_);
+  aborts_.push_back(slotRef);
+  post();
+}
+
+// Under the lock. How many commands the owner has taken when it has taken this one.
+uint32_t CommandRing::submit(uint32_t index) {
+  const uint32_t tail = file_.ring.tail.load(std::memory_order_relaxed);
+  file_.ring.entries[tail % shm::kCommandSlots].store(index, std::memory_order_release);
+  file_.ring.tail.store(tail + 1, std::memory_order_seq_cst);
+  return tail + 1;
+}
+
+void CommandRing::ring() const {
   // seq_cst against the owner, who first says that it sleeps and then looks at the tails once more.
   if (header_.controlAsleep.load(std::memory_order_seq_cst) == 0) return;
   const uint64_t one = 1;
@@ -105,6 +137,14 @@ bool CommandRing::await(shm::CommandSlot& slot, Time deadline) const {
   return true;
 }
 
+// Why a command that was submitted has no answer.
+Error CommandRing::unanswered(uint32_t ticket) const {
+  if (dead()) return {Code::outcomeUnknown, "the owner has ended"};
+  const bool taken = static_cast<int32_t>(file_.ring.head.load(std::memory_order_acquire) - ticket) >= 0;
+  return {Code::timedOut, taken ? "no answer: the owner runs and waits for its master or another owner (fluxonctl status)"
+                                : "the owner does not take commands: it is stopped or has too much to do"};
+}
+
 Result<Reply> CommandRing::call(const Call& call) {
   if (call.key.size() > kMaxKeyBytes || call.extra.size() > shm::kPayloadBytes - kMaxKeyBytes) {
     return Error{Code::invalidKey,
@@ -128,18 +168,30 @@ Result<Reply> CommandRing::call(const Call& call) {
   if (!call.extra.empty()) std::memcpy(file_.payloads[index] + call.key.size(), call.extra.data(), call.extra.size());
   slot.waiting.store(0, std::memory_order_relaxed);
   slot.state.store(of(shm::CommandState::submitted), std::memory_order_release);
-  submit(index);
+  uint32_t ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ticket = submit(index);
+  }
+  ring();
   if (!await(slot, call.deadline)) {
     uint32_t expected = of(shm::CommandState::submitted);
     if (slot.state.compare_exchange_strong(expected, of(shm::CommandState::abandoned), std::memory_order_seq_cst)) {
       giveSlot(index, true);
-      return dead() ? Error{Code::outcomeUnknown, "the owner has ended"} : Error{Code::timedOut, "the owner did not answer"};
+      return unanswered(ticket);
     }
   }
-  Reply reply = readReply(slot.answer, file_.payloads[index]);
-  slot.state.store(of(shm::CommandState::free), std::memory_order_release);
-  giveSlot(index, false);
-  return reply;
+  struct Give {
+    CommandRing& ring;
+    shm::CommandSlot& slot;
+    uint32_t index;
+    ~Give() {
+      slot.state.store(of(shm::CommandState::free), std::memory_order_release);
+      ring.giveSlot(index, false);
+    }
+  };
+  const Give give{*this, slot, index};
+  return readReply(slot.answer, file_.payloads[index]);
 }
 
 }  // namespace fluxon::client

@@ -3,11 +3,13 @@
 // Invariants
 //   1. A slot is in exactly one of: the free list, a call under way, the list of abandoned slots (until the owner has let go).
 //   2. At most kCommandSlots submissions are outstanding, so the submission ring never overflows.
+//   3. Nothing waits past its deadline. What is to be given back without one is posted: nobody waits for its answer.
 // Any thread; the lock is held for the submission, never while waiting.
 #pragma once
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,10 +39,12 @@ class CommandRing {
   // `bell`: the owner's eventfd; `socket`: ends when the owner ends. Both stay the caller's.
   CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, int bell, int socket);
 
-  // Blocks until the answer or the deadline. timedOut, outcomeUnknown (the owner has ended): the command was submitted; what it would
-  // have granted is undone, a change of the cache may or may not happen. tooMany (no command slot became free), unavailable (the
-  // owner has ended): it was not.
+  // Blocks until the answer or the deadline. timedOut (what is known about why is in the detail), outcomeUnknown (the owner has ended):
+  // the command was submitted; what it would have granted is undone, a change of the cache may or may not happen. tooMany (no command
+  // slot became free), unavailable (the owner has ended): it was not.
   Result<Reply> call(const Call&);
+  // Gives a grant back. Does not block: without a free command slot the command goes out with the next one that becomes free.
+  void abort(uint64_t slotRef);
   // True: the owner serves nothing now, or another life of it serves, so ours may have ended; costs no system call.
   bool suspect() const;
   // True: the owner has ended, or does not listen to this client any more.
@@ -48,9 +52,13 @@ class CommandRing {
 
  private:
   Result<uint32_t> takeSlot(Time deadline);
+  std::optional<uint32_t> freeSlot();
   void giveSlot(uint32_t index, bool abandoned);
-  void submit(uint32_t index);
+  void post();
+  uint32_t submit(uint32_t index);
+  void ring() const;
   bool await(shm::CommandSlot&, Time deadline) const;
+  Error unanswered(uint32_t ticket) const;
 
   shm::ClientFile& file_;
   const shm::DirectoryHeader& header_;
@@ -60,6 +68,7 @@ class CommandRing {
   std::mutex mutex_;
   std::condition_variable freed_;
   std::vector<uint32_t> free_, abandoned_;
+  std::vector<uint64_t> aborts_;  // grants to be given back, for which no slot has been free yet
 };
 
 }  // namespace fluxon::client

@@ -22,8 +22,8 @@ enum class RequestKind : uint16_t {
   reserve,         // bytes, count -> offsets
   release,         // offsets: extents that no one reads or writes any more
   dropped,         // items: replicas that the owner has given up
-  getStart,        // key, timeLeftMs, flags (kFarOnly), after (a node that did not deliver) -> source, putId, bytes, fetch, offset,
-                   // ssd or exportId and sourceOffset
+  getStart,        // key, timeLeftMs, flags (kFarOnly, kBringHere), after (a node that did not deliver) -> source, putId, bytes, fetch,
+                   // offset, ssd or exportId and sourceOffset
   stat,            // key -> putId, bytes, lease, nodes
   remove,          // key -> ok or miss
   countPrefix,     // key (the prefix) -> count
@@ -51,6 +51,8 @@ enum class ReclaimResult : uint8_t { ok, busy, gone };
 
 // getStart: do not name a neighbour of the same host, it cannot be reached there.
 constexpr uint32_t kFarOnly = 1;
+// getStart: a neighbour of the same host does not take the client that asks; this owner can copy from there.
+constexpr uint32_t kBringHere = 2;
 // putStart: this owner was chosen by another one, the value goes nowhere else.
 constexpr uint32_t kPlacedHere = 16;
 

@@ -50,12 +50,21 @@ struct HeldTable {
   Word words[kHeldWords];
 };
 
-// Counters of a client: name, documentation. They only grow; the owner adds up those of the living and the dead.
+// Counters of a client: name, documentation. They only grow; the owner adds up those of the living and the dead. Hits of all sources
+// stand in the file at the client's own owner; what probes met, in the file at the owner whose directory was probed.
 #define FLUXON_CLIENT_COUNTERS(X)                                                          \
   X(hits, "gets answered from the directory of the client's own owner, without a message") \
   X(hitBytes, "payload bytes of those gets")                                               \
-  X(neighbourHits, "gets answered from the directory of another owner of the host")        \
+  X(askedHits, "gets answered from memory of the client's own owner, after a message")     \
+  X(askedBytes, "payload bytes of those gets")                                             \
+  X(neighbourHits, "gets answered from memory of another owner of the host, in place")     \
   X(neighbourBytes, "payload bytes of those gets")                                         \
+  X(remoteHits, "gets answered with a value brought from memory of another host")          \
+  X(remoteBytes, "payload bytes of those gets")                                            \
+  X(ssdHits, "gets answered with a value brought from an SSD of the host")                 \
+  X(ssdBytes, "payload bytes of those gets")                                               \
+  X(remoteSsdHits, "gets answered with a value brought from an SSD of another host")       \
+  X(remoteSsdBytes, "payload bytes of those gets")                                         \
   X(probesMissed, "probes of the directory that found nothing")                            \
   X(leaseLapsed, "probes refused because the serving lease had run out")                   \
   X(hazardsFull, "gets for which no hazard word was free")                                 \
@@ -103,6 +112,7 @@ constexpr uint32_t kRejectIfInFlight = 2;  // putStart, putInline
 constexpr uint32_t kHold = 4;              // get
 constexpr uint32_t kLocalOnly = 8;         // get: do not ask the master (the caller follows another owner's answer)
 constexpr uint32_t kPlacedHere = 16;       // putStart, putInline: another owner has named this one
+constexpr uint32_t kBringHere = 32;        // get: bring the value here: the owner of this host that was named does not take this client
 constexpr uint32_t kReplicasShift = 24;    // putStart, putInline: the top byte is the number of owners that shall have the value
 
 struct CommandRequest {
@@ -188,23 +198,29 @@ static_assert(sizeof(ClientFile) % 4096 == 0);
 // Attaching: one message each way on the owner's unix socket (SOCK_SEQPACKET), descriptors by SCM_RIGHTS.
 constexpr char kAttachMagic[9] = "FLXATTC1";
 enum class AttachKind : uint32_t {
-  attach = 1,         // -> client file (flocked), directory, keys, segment (all read-only but the first), eventfd
-  writableSegment = 2 // -> segment, writable
+  attach = 1,           // -> client file (flocked), directory, keys, segment (all read-only but the first), eventfd
+  writableSegment = 2,  // -> segment, writable
+  clock = 3,            // -> nothing but the reading of the clock
+  attachOwner = 4,      // attach, by an owner that copies values: owner.max_clients does not count it
 };
+// A caller that has given up leaves its answer in the socket, so each answer names its request.
 struct AttachRequest {
   char magic[8];
   uint32_t version;
   uint32_t kind;
+  uint64_t number;
   char name[40];
 };
 struct AttachReply {
   char magic[8];
   uint32_t version;
-  uint32_t code;  // Code
+  uint32_t code;      // Code
+  uint64_t number;    // of the request
   uint64_t clientId;
+  int64_t clockNs;    // CLOCK_BOOTTIME, read for this answer: it proves that both sides have one clock (time_namespace.h)
   char detail[256];
 };
-static_assert(sizeof(AttachRequest) == 56 && sizeof(AttachReply) == 280);
+static_assert(sizeof(AttachRequest) == 64 && sizeof(AttachReply) == 296);
 constexpr int kAttachDescriptors = 5;
 
 }  // namespace fluxon::shm

@@ -88,9 +88,12 @@ struct DirectoryHeader {
   Word life;                      // incarnation of the process that serves the files now; the file may be older
   Word ssdLife;                   // of what its ssdd has on the SSD; any other is worth nothing. 0: none
   alignas(64) Half controlAsleep; // 1: a client must ring the eventfd after submitting
+  alignas(64) Word servingMaster; // incarnation of the master whose lease this is, or was; 0: this process has had none
+  std::atomic<int64_t> bootTimeOffsetNs;  // of the owner's time namespace, for who reads the file without asking (time_namespace.h)
 };
-static_assert(sizeof(DirectoryHeader) == 320);
+static_assert(sizeof(DirectoryHeader) == 384);
 static_assert(offsetof(DirectoryHeader, leaseUntilNs) == 192 && offsetof(DirectoryHeader, controlAsleep) == 256);
+static_assert(offsetof(DirectoryHeader, servingMaster) == 320);
 
 struct KeysHeader {
   FileHeader file;

@@ -15,6 +15,12 @@
 // memory. Pointer, length and put_id are read after (c): before it they may belong to another value. (d) makes the value the
 // latest one: while the lease holds, the master completes no overwrite or delete before this owner has retired its slot; the
 // slot was seen committed at (c), and at the later reading of the clock the lease had still not run out.
+//
+// A lease says that for one master. Owners of one host may have different ones, for a time or for ever, and a value of a neighbour is
+// the latest one for a client only if the neighbour serves under the master of the client's own owner. So of a neighbour (d) also
+// reads, before the incarnation, the master that the lease is of. An owner changes that word after its last incarnation has stopped
+// to serve, or with the new incarnation's first lease, and before it serves under the new one: under an incarnation that is the same
+// before (a) and at (d) nobody reads a master of before or after it.
 #pragma once
 
 #include <string_view>
@@ -59,9 +65,12 @@ constexpr bool kSkipRecheck = true;  // for the test that shows that step (c) ma
 constexpr bool kSkipRecheck = false;
 #endif
 
-// Steps (b) to (d) for one slot. `expected` is the word seen at (a).
+// Under any master: of the client's own owner.
+constexpr uint64_t kAnyMaster = 0;
+
+// Steps (b) to (d) for one slot. `expected` is the word seen at (a); `master`: that which the lease must be of.
 inline Probe holdSlot(const DirectoryView& view, HazardTable& hazards, unsigned thread, uint32_t index, uint64_t expected,
-                      std::string_view key, uint64_t incarnation, Hit& hit) {
+                      std::string_view key, uint64_t incarnation, uint64_t master, Hit& hit) {
   const DirectorySlot& slot = view.slots[index];
   const uint64_t ref = slotRef(index, generationOf(expected));
   const HazardTable::Ref hazard = hazards.hold(thread, ref);
@@ -81,7 +90,8 @@ inline Probe holdSlot(const DirectoryView& view, HazardTable& hazards, unsigned 
     return Probe::miss;
   }
   hit.putId = PutId(slot.putId.load(std::memory_order_relaxed));
-  const bool same = view.header->servingIncarnation.load(std::memory_order_acquire) == incarnation;
+  const bool ours = master == kAnyMaster || view.header->servingMaster.load(std::memory_order_acquire) == master;
+  const bool same = ours && view.header->servingIncarnation.load(std::memory_order_acquire) == incarnation;
   const int64_t leaseUntil = static_cast<int64_t>(view.header->leaseUntilNs.load(std::memory_order_acquire));
   if (!same || bootTime().ns >= leaseUntil) {
     hazards.drop(hazard);
@@ -94,9 +104,10 @@ inline Probe holdSlot(const DirectoryView& view, HazardTable& hazards, unsigned 
   return Probe::hit;
 }
 
-// A get without a message. `thread` picks the shard of hazard words. Anything but `hit` means: ask the owner through the ring.
+// A get without a message. `thread` picks the shard of hazard words; `master` is that of the own owner when the directory is a
+// neighbour's. Anything but `hit` means: ask the owner through the ring.
 inline Probe probe(const DirectoryView& view, HazardTable& hazards, unsigned thread, std::string_view key, uint64_t hash,
-                   Hit& hit) {
+                   Hit& hit, uint64_t master = kAnyMaster) {
   const uint64_t incarnation = view.header->servingIncarnation.load(std::memory_order_acquire);
   const uint64_t tag = tagOf(hash);
   Probe worst = Probe::miss;
@@ -108,7 +119,7 @@ inline Probe probe(const DirectoryView& view, HazardTable& hazards, unsigned thr
       const uint32_t index = pair[b] * kSlotsPerBucket + i;
       const uint64_t word = view.slots[index].word.load(std::memory_order_acquire);
       if (stateOf(word) != SlotState::committed) continue;
-      const Probe result = holdSlot(view, hazards, thread, index, word, key, incarnation, hit);
+      const Probe result = holdSlot(view, hazards, thread, index, word, key, incarnation, master, hit);
       if (result == Probe::hit) return result;
       if (result != Probe::miss) worst = result;
     }

@@ -44,6 +44,11 @@ class DirectoryWriter {
   static Memory layout(void* directory, void* keysFile, const Shape& shape, Incarnation incarnation,
                        std::string_view cluster, std::string_view node);
 
+  // Nothing is served from a directory any more, nor from one of a neighbour beside it, by those who map it as that of their own owner.
+  static void endServing(DirectoryHeader& header) {
+    for (Word* word : {&header.leaseUntilNs, &header.servingIncarnation, &header.servingMaster}) word->store(0, std::memory_order_seq_cst);
+  }
+
   // Over a fresh layout.
   DirectoryWriter(Memory memory, const Shape& shape);
   // Over a directory that an earlier process has left, in whatever moment it ended. Every slot, extent and key record is checked before
@@ -96,6 +101,7 @@ class DirectoryWriter {
   void setLease(int64_t untilNs) { store(memory_.header->leaseUntilNs, static_cast<uint64_t>(untilNs)); }
   int64_t leaseUntilNs() const { return static_cast<int64_t>(memory_.header->leaseUntilNs.load(std::memory_order_relaxed)); }
   void setServing(Incarnation incarnation) { store(memory_.header->servingIncarnation, incarnation.value); }
+  void setMaster(Incarnation master) { store(memory_.header->servingMaster, master.value); }
   Incarnation content() const { return Incarnation(memory_.header->contentIncarnation.load(std::memory_order_relaxed)); }
   Incarnation ssd() const { return Incarnation(memory_.header->ssdLife.load(std::memory_order_relaxed)); }
   void setSsd(Incarnation life) { store(memory_.header->ssdLife, life.value); }

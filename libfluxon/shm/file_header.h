@@ -23,7 +23,7 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) == 64);
 
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kFormatVersion = 2;
 
 // Why a header is not that of the expected file, or nullptr. `actualBytes` is what fstat says.
 inline const char* refuse(const FileHeader& header, const char (&magic)[9], uint64_t actualBytes) {

@@ -28,6 +28,7 @@ class HazardTable {
  public:
   struct Ref {
     uint32_t index = UINT32_MAX;  // shard * kHazardsPerShard + word
+    uint64_t slotRef = 0;         // that the word names
     bool valid() const { return index != UINT32_MAX; }
   };
 
@@ -52,11 +53,13 @@ class HazardTable {
     return {};
   }
 
-  // The holder ends; the last one clears the word (release: its reads come before).
+  // The holder ends; the last one clears the word (release: its reads come before). A word that does not name its slot any more stays as
+  // it is: who ends one holder twice ends nobody's of another value.
   void drop(Ref ref) {
-    const uint32_t shard = ref.index / kHazardsPerShard, word = ref.index % kHazardsPerShard;
+    const uint32_t shard = ref.index / kHazardsPerShard % kHazardShards, word = ref.index % kHazardsPerShard;
     Side& side = sides_[shard];
     Locked lock(side.busy);
+    if (side.count[word] == 0 || shards_[shard].words[word].load(std::memory_order_relaxed) != ref.slotRef) return;
     --side.live;
     if (--side.count[word] == 0) shards_[shard].words[word].store(0, std::memory_order_release);
   }
@@ -101,7 +104,7 @@ class HazardTable {
       } else if (shared.words[word].load(std::memory_order_relaxed) == slotRef) {
         ++side.live;
         ++side.count[word];
-        return {shard * kHazardsPerShard + word};
+        return {shard * kHazardsPerShard + word, slotRef};
       }
     }
     if (free == UINT32_MAX) return {};
@@ -113,7 +116,7 @@ class HazardTable {
     } else {
       shared.words[free].exchange(slotRef, std::memory_order_seq_cst);
     }
-    return {shard * kHazardsPerShard + free};
+    return {shard * kHazardsPerShard + free, slotRef};
   }
 
   HazardShard* shards_;

@@ -1,5 +1,6 @@
 #include "shm/node_socket.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -47,6 +48,11 @@ Result<Descriptor> connectNode(const Paths& paths, const std::string& node) {
   }
   if (const Error stranger = checkPeer(socket.get(), paths, node); !stranger.ok()) return stranger;
   return socket;
+}
+
+bool hungUp(int socket) {
+  pollfd look{socket, POLLRDHUP, 0};
+  return ::poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
 ssize_t receiveMessage(int socket, void* message, size_t bytes, int* descriptors, size_t most) {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/ids.h"
+#include "shm/directory_writer.h"
 
 namespace fluxon::shm {
 
@@ -19,7 +20,7 @@ Result<Paths> Paths::of(const std::string& root, const std::string& cluster) {
     return Error{Code::invalidArgument, "cluster name '" + cluster + "' (accepted: 1 to 32 of A-Z a-z 0-9 _ - ., no leading .)"};
   }
   Paths paths{root, cluster};
-  if (const char* named = std::getenv("FLUXON_SHM_ROOT"); paths.root.empty() && named) paths.root = named;
+  if (const char* named = ::secure_getenv("FLUXON_SHM_ROOT"); paths.root.empty() && named) paths.root = named;
   if (paths.root.empty()) {
     paths.root = "/dev/shm/fluxon-" + std::to_string(::geteuid());
     paths.isDefaultRoot = true;
@@ -83,9 +84,22 @@ void unlinkNodeFiles(const Paths& paths, const std::string& node) {
   ::closedir(dir);
 }
 
+namespace {
+
+// Clients may map it for a long time.
+void endServing(const std::string& directory) {
+  const Result<MappedFile> map = MappedFile::open(directory, Access::readWrite);
+  if (!map || map.value().bytes() < sizeof(DirectoryHeader)) return;
+  auto& header = *reinterpret_cast<DirectoryHeader*>(map.value().data());
+  if (!refuse(header.file, kDirectoryMagic, map.value().bytes())) DirectoryWriter::endServing(header);
+}
+
+}  // namespace
+
 Error removeNode(const Paths& paths, const std::string& node) {
   const Result<LockFile> lock = LockFile::acquire(paths.file(node, "lock"), "node " + node);
   if (!lock) return lock.error();
+  endServing(paths.file(node, "directory"));
   unlinkNodeFiles(paths, node);
   ::unlink(paths.file(node, "lock").c_str());
   if (::rmdir(paths.nodeDir(node).c_str()) != 0) return systemError("remove " + paths.nodeDir(node), errno);

@@ -113,8 +113,8 @@ struct SsddAttach {
 struct SsddAttached {
   char magic[8];
   uint32_t version;
-  uint32_t code;  // Code
-  uint64_t reserved;
+  uint32_t code;    // Code
+  int64_t clockNs;  // CLOCK_BOOTTIME, read for this answer, as in client_format.h
   char detail[256];
 };
 static_assert(sizeof(SsddAttach) == 48 && sizeof(SsddAttached) == 280);

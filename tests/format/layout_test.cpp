@@ -45,20 +45,22 @@ TEST_CASE("layout: the directory's header") {
   g.writer.setLease(0x1122334455667788);
   g.writer.setServing(Incarnation(0xaabb));
   CHECK(hex(g.directory.data, 64) ==
-        "464c584449524531 0100000040010000 0020000000000000 efcdab8967452301 0000000000000000 0000000000000000 0000000000000000 "
+        "464c584449524531 0200000080010000 0020000000000000 efcdab8967452301 0000000000000000 0000000000000000 0000000000000000 "
         "0000000000000000");
   CHECK(hex(g.directory.data + 64, 80) ==
         "636c750000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 "
         "6e6f640000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000");
   CHECK(hex(g.directory.data + 144, 48) ==
-        "0100000040000000 4001000000000000 8001000000000000 0000100000000000 0020000000000000 0000000000000000");
+        "0100000040000000 8001000000000000 c001000000000000 0000100000000000 0020000000000000 0000000000000000");
   CHECK(hex(g.directory.data + 192, 32) == "8877665544332211 bbaa000000000000 0000000000000000 0000000000000000");
+  g.writer.setMaster(Incarnation(0xccdd));
+  CHECK(hex(g.directory.data + 320, 16) == "ddcc000000000000 0000000000000000");
 }
 
 TEST_CASE("layout: the header of keys") {
   Golden g;
   CHECK(hex(g.keys.data, 64) ==
-        "464c584b45595331 0100000040000000 0030000000000000 efcdab8967452301 0000000000000000 0000000000000000 0000000000000000 "
+        "464c584b45595331 0200000040000000 0030000000000000 efcdab8967452301 0000000000000000 0000000000000000 0000000000000000 "
         "0000000000000000");
 }
 
@@ -68,8 +70,8 @@ TEST_CASE("layout: a tag, a slot and its key") {
   g.writer.submit(slot);
   g.writer.commit(slot, PutId(Term(3), 17), KeyLeaseId(6));
   CHECK(slot == 0);
-  CHECK(hex(g.directory.data + 320, 8) == "8070605040302010");
-  CHECK(hex(g.directory.data + 384, 64) ==
+  CHECK(hex(g.directory.data + 384, 8) == "8070605040302010");
+  CHECK(hex(g.directory.data + 448, 64) ==
         "0300000001000000 8070605040302010 1100000000300000 0030000000000000 2c01000000000000 0300000000000000 0500000000000000 "
         "0600000000000000");
   CHECK(hex(g.keys.data + 64, 3) == "6b6579");
@@ -108,8 +110,8 @@ TEST_CASE("layout: a client's file") {
   CHECK(offsetof(ClientFile, held) == 40960);
   CHECK(offsetof(HeldTable, words) == 64);
   CHECK(offsetof(ClientFile, counters) == 77824);
-  CHECK(sizeof(CounterShard) == 320);
-  CHECK(offsetof(ClientFile, touches) == 80384);
+  CHECK(sizeof(CounterShard) == 384);
+  CHECK(offsetof(ClientFile, touches) == 80896);
   CHECK(sizeof(TouchShard) == 16448);
   CHECK(offsetof(ClientFile, ring) == 212992);
   CHECK(offsetof(SubmissionRing, head) == 64);
@@ -123,10 +125,23 @@ TEST_CASE("layout: a client's file") {
   CHECK(offsetof(ClientHeader, detached) == 128);
 }
 
+TEST_CASE("layout: the messages of attaching") {
+  CHECK(std::string(kAttachMagic) == "FLXATTC1");
+  CHECK(offsetof(AttachRequest, kind) == 12);
+  CHECK(offsetof(AttachRequest, number) == 16);
+  CHECK(offsetof(AttachRequest, name) == 24);
+  CHECK(offsetof(AttachReply, code) == 12);
+  CHECK(offsetof(AttachReply, number) == 16);
+  CHECK(offsetof(AttachReply, clientId) == 24);
+  CHECK(offsetof(AttachReply, clockNs) == 32);
+  CHECK(offsetof(AttachReply, detail) == 40);
+  CHECK(static_cast<int>(AttachKind::attachOwner) == 4);
+}
+
 TEST_CASE("layout: a command and its answer") {
   CommandRequest request{};
   request.kind = static_cast<uint32_t>(CommandKind::putInline);
-  request.flags = kRejectIfExists | kRejectIfInFlight | kHold | kLocalOnly;
+  request.flags = kRejectIfExists | kRejectIfInFlight | kHold | kLocalOnly | kBringHere;
   request.keyBytes = 0x11;
   request.extraBytes = 0x22;
   request.valueBytes = 0x33;
@@ -134,7 +149,7 @@ TEST_CASE("layout: a command and its answer") {
   request.lease = 0x55;
   request.deadlineNs = 0x66;
   CHECK(hex(&request, sizeof request) ==
-        "030000000f000000 1100000022000000 3300000000000000 4400000000000000 5500000000000000 6600000000000000");
+        "030000002f000000 1100000022000000 3300000000000000 4400000000000000 5500000000000000 6600000000000000");
   CommandAnswer answer{};
   answer.code = 1;
   answer.payloadUsed = 2;
@@ -172,6 +187,7 @@ TEST_CASE("layout: what an owner and its ssdd share") {
   CHECK(sizeof(SsddFile) == 2129920);
   CHECK(offsetof(SsddAttach, capacityBytes) == 32);
   CHECK(offsetof(SsddAttached, code) == 12);
+  CHECK(offsetof(SsddAttached, clockNs) == 16);
   CHECK(offsetof(SsddAttached, detail) == 24);
 }
 

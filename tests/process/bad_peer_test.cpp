@@ -247,7 +247,7 @@ TEST_CASE("the attach socket refuses what is no request of this version and coun
   };
   shm::AttachRequest request = attachRequest();
   for (const size_t bytes : {size_t{1}, size_t{8}, sizeof request - 1}) refused(&request, bytes);
-  request.version = 2;
+  request.version = fluxon::shm::kFormatVersion + 1;
   refused(&request, sizeof request);
   request = attachRequest(shm::AttachKind::writableSegment);
   refused(&request, sizeof request);

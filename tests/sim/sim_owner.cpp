@@ -44,8 +44,7 @@ void SimOwner::start() {
   ending_ = leaving_ = false;
   bool adopted = false;
   if (memory_) {
-    memory_->header().leaseUntilNs = 0;
-    memory_->header().servingIncarnation = 0;
+    shm::DirectoryWriter::endServing(memory_->header());
     Result<std::unique_ptr<shm::DirectoryWriter>> writer = shm::DirectoryWriter::adopt(memory_->directory(), shape_);
     SIM_CHECK(writer.ok(), name(), " cannot adopt its files: ", writer.error().message());
     writer_ = std::move(writer).value();
@@ -107,8 +106,7 @@ void SimOwner::kill(Files files) {
   if (files == Files::kept) return;
   for (const auto& client : std::vector(clients_)) world_.die(client);
   attached_.clear();
-  memory_->header().leaseUntilNs = 0;
-  memory_->header().servingIncarnation = 0;
+  shm::DirectoryWriter::endServing(memory_->header());
   memory_ = nullptr;
   writer_ = nullptr;
 }

@@ -9,10 +9,11 @@ using rpc::CommandKind;
 // Owners a, b, c ... each on a host of its own, with a link.
 struct Hosts : World {
   using World::World;
-  Owner on(const std::string& node, const std::string& host = "", uint64_t segmentBytes = kSegment) {
+  enum class Link { has, none };
+  Owner on(const std::string& node, const std::string& host = "", uint64_t segmentBytes = kSegment, Link link = Link::has) {
     rpc::Registration r = registration(node, ++incarnations);
     r.hostId = host.empty() ? node : host;
-    r.link = node + ":1";
+    if (link == Link::has) r.link = node + ":1";
     r.segmentBytes = segmentBytes;
     return World::join(r);
   }
@@ -87,6 +88,19 @@ TEST_CASE("transfers: an owner of the same host is read in place, unless it cann
   far.key = "k";
   far.flags = rpc::kFarOnly;
   CHECK(b.answer(b.ask(far)).fetch);
+}
+
+TEST_CASE("transfers: what a neighbour of the same host has that takes no client is copied to who asks for that, without a link") {
+  Hosts w;
+  Owner a = w.on("a", "h", kSegment, Hosts::Link::none), b = w.on("b", "h");
+  a.put("k");
+  rpc::Request get;
+  get.kind = rpc::RequestKind::getStart;
+  get.key = "k";
+  get.flags = rpc::kBringHere;
+  CHECK(b.answer(b.ask(get)).fetch);
+  get.flags = rpc::kFarOnly;
+  CHECK(b.answer(b.ask(get)).code == Code::unavailable);
 }
 
 TEST_CASE("transfers: a failed copy is no replica, and its place comes back by the owner's word") {

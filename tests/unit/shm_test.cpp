@@ -95,6 +95,20 @@ TEST_CASE("hazards: a full window overflows to the next shards; all full is an a
   CHECK_FALSE(c.seen(refs[20]));
 }
 
+TEST_CASE("hazards: who ends a holder twice ends nobody's of another slot, and none when there is none") {
+  OneClient c;
+  const std::vector<uint64_t> refs = neighbours(2);
+  const HazardTable::Ref gone = c.table.hold(0, refs[0]);
+  c.table.drop(gone);
+  c.table.drop(gone);
+  CHECK(c.table.holders() == 0);
+  const HazardTable::Ref other = c.table.hold(0, refs[1]);
+  REQUIRE(other.index == gone.index);
+  c.table.drop(gone);
+  CHECK(c.seen(refs[1]));
+  CHECK(c.table.holders() == 1);
+}
+
 TEST_CASE("hazards: a word freed before a sharer's is reused without losing the sharer") {
   OneClient c;
   const std::vector<uint64_t> refs = neighbours(2);
@@ -268,7 +282,7 @@ TEST_CASE("directory: without a lease, or under another incarnation, nothing is 
   CHECK(r.read("k") == Probe::lapsed);
   d.writer.setLease(INT64_MAX);
   const uint32_t slot = d.writer.committed("k", keyHash("k")).value();
-  CHECK(holdSlot(r.view, r.client.table, 0, slot, r.view.slots[slot].word.load(), "k", 4, r.hit) == Probe::lapsed);
+  CHECK(holdSlot(r.view, r.client.table, 0, slot, r.view.slots[slot].word.load(), "k", 4, kAnyMaster, r.hit) == Probe::lapsed);
   CHECK(r.client.words() == 0);
 }
 
@@ -281,7 +295,7 @@ TEST_CASE("directory: a slot that changed between the look and the hazard is a m
   d.writer.retire(slot);
   d.writer.release(slot);
   d.put("k", 8);
-  CHECK(holdSlot(r.view, r.client.table, 0, slot, seen, "k", 5, r.hit) == Probe::miss);
+  CHECK(holdSlot(r.view, r.client.table, 0, slot, seen, "k", 5, kAnyMaster, r.hit) == Probe::miss);
   CHECK(r.client.words() == 0);
 }
 
@@ -403,7 +417,7 @@ TEST_CASE("directory view: truncated and foreign files are refused with a reason
     CHECK(view.error().detail.find(why) != std::string::npos);
   };
   refused([](Directory& o) { o.header().file.magic[0] ^= 1; }, "directory: wrong magic");
-  refused([](Directory& o) { o.header().file.version = 2; }, "directory: unknown format version");
+  refused([](Directory& o) { o.header().file.version = kFormatVersion + 1; }, "directory: unknown format version");
   refused([](Directory& o) { o.header().file.incarnation = 0; }, "no incarnation");
   refused([](Directory& o) { o.header().file.headerBytes = 0; }, "header length");
   refused([](Directory& o) { o.header().file.fileBytes += 4096; }, "size differs");

@@ -106,7 +106,7 @@ TEST_CASE("ssdd file: another magic, version or length is damage") {
   Sound magic, version, shorter;
   magic.header.file.magic[0] = 'X';
   CHECK(magic.report().error().detail == "wrong magic");
-  version.header.file.version = 2;
+  version.header.file.version = shm::kFormatVersion + 1;
   CHECK(version.report().error().code == Code::corrupt);
   shorter.header.file.fileBytes = kFileBytes - 4096;
   CHECK(shorter.report(kFileBytes - 4096).error().detail == "another size");

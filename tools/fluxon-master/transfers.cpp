@@ -28,7 +28,12 @@ bool reachable(const Member& source, const Member& target) { return sameHost(sou
 
 // The value can be read where it is.
 bool inPlace(const Member& source, const Member& asker, const rpc::Request& request) {
-  return &source == &asker || (sameHost(source, asker) && !(request.flags & rpc::kFarOnly));
+  return &source == &asker || (sameHost(source, asker) && !(request.flags & (rpc::kFarOnly | rpc::kBringHere)));
+}
+// It can be brought from there. What is on an SSD comes by the link alone.
+bool fetchable(const Replica& replica, const Member& asker, const rpc::Request& request) {
+  const bool copied = sameHost(*replica.member, asker) && (request.flags & rpc::kBringHere) && !replica.ssd;
+  return copied || !replica.member->registration().link.empty();
 }
 bool has(const KeyEntry& entry, const Member& member) { return replicaOf(entry, member, Medium::memory); }
 
@@ -70,7 +75,7 @@ const Replica* MasterCore::chooseSource(const KeyEntry& entry, const Member& ask
     int rank = &member == &asker ? 3 : near ? 2 : member.registration().label == asker.registration().label ? 1 : 0;
     if (!replica.ssd) rank += 10;
     if (member.node() == request.after && (&member != &asker || replica.ssd)) rank -= 20;
-    if (!near && member.registration().link.empty()) rank -= 40;
+    if (!near && !fetchable(replica, asker, request)) rank -= 40;
     if (rank > bestRank) best = &replica, bestRank = rank;
   }
   return best;
@@ -113,7 +118,7 @@ Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request
     reply(member, std::move(answer));
     return nullptr;
   }
-  if (!near && source.registration().link.empty()) {
+  if (!near && !fetchable(*replica, member, request)) {
     replyCode(member, request.id, Code::unavailable, "node " + source.node() + ", which has the value, has no link");
     return nullptr;
   }

@@ -22,17 +22,23 @@ namespace {
 
 constexpr size_t kSlice = 128;  // commands between two looks at everything else
 constexpr int kMessagesATurn = 16;
+constexpr uint64_t kMostOwners = 64;    // of this host, that copy values from here
+constexpr uint64_t kFilesPerPlace = 2;  // of clients: those that have closed may hold values for some time
 
 bool sendMessage(int socket, const shm::AttachReply& reply, const int* descriptors, size_t count) {
   return sendWithDescriptors(socket, &reply, sizeof reply, descriptors, count);
 }
 
-shm::AttachReply makeReply(Code code, ClientId client, const std::string& detail) {
+bool is(const shm::AttachRequest& request, shm::AttachKind kind) { return request.kind == static_cast<uint32_t>(kind); }
+
+shm::AttachReply makeReply(Code code, ClientId client, uint64_t number, const std::string& detail) {
   shm::AttachReply reply{};
   std::memcpy(reply.magic, shm::kAttachMagic, 8);
   reply.version = shm::kFormatVersion;
   reply.code = static_cast<uint32_t>(code);
+  reply.number = number;
   reply.clientId = client.value;
+  reply.clockNs = bootTime().ns;
   std::memcpy(reply.detail, detail.data(), std::min(detail.size(), sizeof reply.detail - 1));
   return reply;
 }
@@ -161,24 +167,40 @@ kj::Promise<void> Clients::converse(shm::Descriptor socket) {
   }
   const shm::AttachRequest& request = first.client;
   const bool good = n == static_cast<ssize_t>(sizeof request) && std::memcmp(request.magic, shm::kAttachMagic, 8) == 0 &&
-                    request.version == shm::kFormatVersion && request.kind == static_cast<uint32_t>(shm::AttachKind::attach);
+                    request.version == shm::kFormatVersion &&
+                    (is(request, shm::AttachKind::attach) || is(request, shm::AttachKind::attachOwner));
   if (!good) {
     ++refused_;
     log::warn("a client sent no attach request of this version");
-    sendMessage(socket.get(), makeReply(Code::protocol, ClientId(), "no attach request of this version"), nullptr, 0);
+    sendMessage(socket.get(), makeReply(Code::protocol, ClientId(), 0, "no attach request of this version"), nullptr, 0);
     return kj::READY_NOW;
   }
-  attach(socket, request);
+  attach(socket, request, Try::first);
   return kj::READY_NOW;
 }
 
-void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request) {
+// A client whose socket has ended, or that is of the last life, has no place, but for so many files at most.
+bool Clients::full(bool owner) const {
+  const uint64_t places = owner ? kMostOwners : maxClients_;
+  uint64_t connected = 0, files = 0;
+  for (const auto& [id, client] : clients_) {
+    if (!client.attached || client.owner != owner) continue;
+    ++files;
+    connected += bool(client.socket);
+  }
+  return connected >= places || files >= places * kFilesPerPlace;
+}
+
+void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request, Try tried) {
   const auto refuse = [&](const Error& error) {
+    // What is lacking may be what those have who have ended since somebody looked.
+    if (tried == Try::first && lookAtEnded() > 0) return attach(socket, request, Try::again);
     ++refused_;
     log::warn("a client may not attach: " + error.message());
-    sendMessage(socket.get(), makeReply(error.code, ClientId(), error.detail), nullptr, 0);
+    sendMessage(socket.get(), makeReply(error.code, ClientId(), request.number, error.detail), nullptr, 0);
   };
-  if (clients_.size() >= maxClients_)
+  const bool owner = is(request, shm::AttachKind::attachOwner);
+  if (full(owner))
     return refuse({Code::tooMany, "node " + files_.node() + " has " + std::to_string(maxClients_) + " clients (max_clients)"});
   const ClientId id(nextId_++);
   const std::string path = files_.file("client-" + std::to_string(id.value));
@@ -219,7 +241,7 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
   std::memcpy(header.name, request.name, sizeof header.name - 1);
 
   const int descriptors[shm::kAttachDescriptors] = {theirs->get(), directory->get(), keys->get(), segment->get(), bell.get()};
-  if (!sendMessage(socket.get(), makeReply(Code::ok, id, ""), descriptors, shm::kAttachDescriptors)) {
+  if (!sendMessage(socket.get(), makeReply(Code::ok, id, request.number, ""), descriptors, shm::kAttachDescriptors)) {
     ::unlink(path.c_str());
     return;
   }
@@ -232,6 +254,7 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request)
   client.bell = std::move(bell);
   client.pid = peer.pid;
   client.attached = true;
+  client.owner = owner;
   using Observer = kj::UnixEventPort::FdObserver;
   client.observer = kj::heap<Observer>(daemon_.port(), client.socket.get(), Observer::OBSERVE_READ);
   client.bellObserver = kj::heap<Observer>(daemon_.port(), client.bell.get(), Observer::OBSERVE_READ);
@@ -254,29 +277,30 @@ kj::Promise<void> Clients::watch(ClientId id) {
     if (n <= 0) {
       client.observer = nullptr;
       client.socket = shm::Descriptor();
-      lookAt(id);
-      return kj::READY_NOW;
+      return lookUntilGone(id, 1 * kj::MILLISECONDS);
     }
     const bool good = n == static_cast<ssize_t>(sizeof request) && std::memcmp(request.magic, shm::kAttachMagic, 8) == 0 &&
-                      request.version == shm::kFormatVersion && request.kind == static_cast<uint32_t>(shm::AttachKind::writableSegment);
-    if (good) {
-      handOverSegment(client);
+                      request.version == shm::kFormatVersion;
+    if (good && is(request, shm::AttachKind::writableSegment)) {
+      handOverSegment(client, request.number);
+    } else if (good && is(request, shm::AttachKind::clock)) {
+      sendMessage(client.socket.get(), makeReply(Code::ok, id, request.number, ""), nullptr, 0);
     } else {
       ++refused_;
-      sendMessage(client.socket.get(), makeReply(Code::protocol, id, "unknown request"), nullptr, 0);
+      sendMessage(client.socket.get(), makeReply(Code::protocol, id, request.number, "unknown request"), nullptr, 0);
     }
   }
   return client.observer->whenBecomesReadable().then([this, id] { return watch(id); });
 }
 
-void Clients::handOverSegment(Client& client) {
+void Clients::handOverSegment(Client& client, uint64_t number) {
   const Result<shm::Descriptor> segment = shm::openFile(files_.file("segment"), shm::Access::readWrite);
   if (!segment) {
-    sendMessage(client.socket.get(), makeReply(segment.error().code, client.id, segment.error().detail), nullptr, 0);
+    sendMessage(client.socket.get(), makeReply(segment.error().code, client.id, number, segment.error().detail), nullptr, 0);
     return;
   }
   const int descriptor = segment.value().get();
-  sendMessage(client.socket.get(), makeReply(Code::ok, client.id, ""), &descriptor, 1);
+  sendMessage(client.socket.get(), makeReply(Code::ok, client.id, number, ""), &descriptor, 1);
 }
 
 void Clients::lookAt(ClientId id) {
@@ -306,6 +330,24 @@ Error Clients::namesWhole() const {
     return {Code::system, files_.file("client-" + std::to_string(id.value)) + " has been removed"};
   }
   return {};
+}
+
+// The mapping of a client that has just ended may last a moment longer than its socket.
+kj::Promise<void> Clients::lookUntilGone(ClientId id, kj::Duration pause) {
+  lookAt(id);
+  if (!clients_.contains(id) || pause >= 1 * kj::SECONDS) return kj::READY_NOW;
+  return daemon_.timer().afterDelay(pause).then([this, id, pause] { return lookUntilGone(id, pause * 2); });
+}
+
+// How many of them are gone.
+size_t Clients::lookAtEnded() {
+  std::vector<ClientId> ids;
+  for (const auto& [id, client] : clients_) {
+    if (!client.socket) ids.push_back(id);
+  }
+  const size_t before = clients_.size();
+  for (const ClientId id : ids) lookAt(id);
+  return before - clients_.size();
 }
 
 kj::Promise<void> Clients::sweep() {

@@ -4,7 +4,8 @@
 //   The flock lies on an open file description that only the client has: this process opened the file a second time, locked
 //   that description, handed it over and closed its copy. The client maps it and closes it; the mapping keeps it. So the lock is
 //   free exactly when no process maps the file any more (forked children that keep the mapping count). The end of the socket
-//   says when to look; else we look once a second. A socket alone proves nothing: fork, exec and closefrom end it too.
+//   says when to look, and again after pauses that grow; else we look once a second. A socket alone proves nothing: fork, exec and
+//   closefrom end it too.
 //
 //   A client whose file has been cut short is not heard any more. What it was granted stays its own until its lock is free, since it may
 //   be writing there; what it held is let go.
@@ -97,6 +98,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
     kj::Promise<void> ringing = nullptr;  // waits for the bell
     std::optional<ClientRing> ring;
     bool attached = false;  // in this life: its ring is read
+    bool owner = false;     // another owner, which copies
     pid_t pid = 0;
     shm::ClientFile& shared() const { return map->shared(); }
   };
@@ -107,9 +109,13 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> sweep();
   kj::Promise<void> ringing(Client&);
   void look();
-  void attach(shm::Descriptor& socket, const shm::AttachRequest&);
-  void handOverSegment(Client&);
+  enum class Try { first, again };
+  bool full(bool owner) const;
+  void attach(shm::Descriptor& socket, const shm::AttachRequest&, Try);
+  void handOverSegment(Client&, uint64_t number);
   void lookAt(ClientId);
+  kj::Promise<void> lookUntilGone(ClientId, kj::Duration pause);
+  size_t lookAtEnded();
   bool drain(size_t limit);
   bool drainOne(Client&, size_t& left);
   void taskFailed(kj::Exception&&) override;

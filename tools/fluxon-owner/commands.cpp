@@ -152,7 +152,7 @@ void OwnerCore::askRoute(Caller caller, Command command, Time now) {
   request.kind = rpc::RequestKind::getStart;
   request.key = key;
   request.after = command.avoid;
-  request.flags = command.far ? rpc::kFarOnly : 0;
+  request.flags = (command.far ? rpc::kFarOnly : 0) | (command.flags & shm::kBringHere ? rpc::kBringHere : 0);
   request.timeLeftMs = timeLeftMs(command.deadline, now);
   this->request(std::move(request), caller, command.kind).asked = std::move(command);
 }

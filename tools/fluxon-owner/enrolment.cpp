@@ -78,6 +78,7 @@ Result<Enrolment::Answered> Enrolment::answered(const rpc::Registered& answer, T
   joined_ = true;
   const Duration lease = milliseconds(static_cast<int64_t>(answer.leaseMs));
   if (anew_) {
+    core_.setMaster(master_);
     const auto inventory = answer.inventory ? OwnerCore::Inventory::wanted : OwnerCore::Inventory::none;
     core_.registered(registration_.incarnation, lease, sent_, inventory, now);
   } else {

@@ -282,6 +282,8 @@ void OwnerCore::endReport(Time now) {
 
 void OwnerCore::serve(Time now) {
   directory_.setContent(incarnation_);
+  // Before the new incarnation and its lease: shm/directory_view.h.
+  directory_.setMaster(master_);
   directory_.setServing(incarnation_);
   const int64_t until = (leaseFrom_ + lease_).ns;
   if (until > directory_.leaseUntilNs()) directory_.setLease(until);

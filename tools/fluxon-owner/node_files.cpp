@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "shm/time_namespace.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -39,6 +40,7 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   files->keysGuard_ = shm::FaultGuard::vital(files->keysMap_, files->file("keys"));
   files->header().pid = static_cast<uint64_t>(::getpid());
   files->life_ = incarnation;
+  files->noteClock();
   files->header().life.store(incarnation.value, std::memory_order_seq_cst);
   return files;
 }
@@ -90,8 +92,7 @@ void NodeFiles::stopLastLife() {
   if (Result<shm::MappedFile> old = shm::MappedFile::open(file("directory"), shm::Access::readWrite)) {
     auto* header = reinterpret_cast<shm::DirectoryHeader*>(old->data());
     if (old->bytes() >= sizeof(shm::DirectoryHeader) && !shm::refuse(header->file, shm::kDirectoryMagic, old->bytes())) {
-      header->leaseUntilNs.store(0, std::memory_order_seq_cst);
-      header->servingIncarnation.store(0, std::memory_order_seq_cst);
+      shm::DirectoryWriter::endServing(*header);
       clusterId_ = header->clusterId.load();
       highestTerm_ = header->highestTerm.load();
       highestMaster_ = header->highestMaster.load();
@@ -151,8 +152,7 @@ NodeFiles::Loss NodeFiles::look() const {
 void NodeFiles::disown() {
   disowned_ = true;
   if (header().life.load() != life_.value) return;
-  directory_->setServing(Incarnation());
-  directory_->setLease(0);
+  shm::DirectoryWriter::endServing(header());
 }
 
 NodeFiles::~NodeFiles() {
@@ -161,10 +161,7 @@ NodeFiles::~NodeFiles() {
     disown();  // once more: an answer of the master may have come since
     return;
   }
-  if (directory_) {
-    directory_->setLease(0);
-    directory_->setServing(Incarnation());
-  }
+  if (directory_) shm::DirectoryWriter::endServing(header());
   ::unlink(file("socket").c_str());
   const bool worth = directory_ && (directory_->count(shm::SlotState::committed) > 0 || directory_->ssd());
   if (worth && !discarded_) return;
@@ -179,6 +176,8 @@ shm::DirectoryView NodeFiles::view() const {
   FLUXON_CHECK(view.ok(), "our own files do not hold together");
   return view.value();
 }
+
+void NodeFiles::noteClock() { header().bootTimeOffsetNs.store(shm::bootTimeOffsetNs(), std::memory_order_relaxed); }
 
 uint64_t NodeFiles::populateStep(uint64_t at) {
   const uint64_t step = std::min(segmentBytes() - at, 16 * kMiB);

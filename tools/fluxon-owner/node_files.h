@@ -47,6 +47,9 @@ class NodeFiles {
   int group() const { return group_; }
   std::string file(const std::string& name) const { return paths_.file(node_, name); }
 
+  // Says in the header what clock this process has; it gets another one when it is restored from a checkpoint.
+  void noteClock();
+
   shm::DirectoryHeader& header() { return *memory_.header; }
   shm::SegmentHeader& segmentHeader() { return *reinterpret_cast<shm::SegmentHeader*>(segmentMap_.data()); }
   shm::DirectoryWriter& directory() { return *directory_; }

@@ -172,6 +172,8 @@ class OwnerCore {
   // Joining. keep(): another term, a fence, or another life: committed values stay for the inventory. drop(): they go as well. Puts
   // being written stay, as orphans; everything else ends. After what they start is over (unsettled() is 0), occupied() is what is in
   // use without being a value of the inventory.
+  // `master`: which one; it is the one that serving is under from serve() on.
+  void setMaster(Incarnation master) { master_ = master; }
   void keep(Time now) { part(true, now); }
   void drop(Time now) { part(false, now); }
   // This process ends in order: nothing is served from here on. True: values stay for the next life.
@@ -443,6 +445,7 @@ class OwnerCore {
   std::map<OperationId, Time> beats_;    // heartbeats under way: when they were sent
   Duration lease_{0};
   Incarnation incarnation_;              // as which we have registered
+  Incarnation master_;                   // with which
   std::vector<uint32_t> inventory_;      // slots to be listed, the last one next
   std::vector<uint32_t> page_;           // slots of the page that is not answered yet
   Time leaseFrom_{0};                    // reporting: the lease runs from here

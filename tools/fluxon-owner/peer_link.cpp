@@ -98,7 +98,8 @@ class PeerLink::Copier {
     std::unique_ptr<client::Client>& client = clients_[fetch.peer.node];
     if (!client) {
       Result<std::unique_ptr<client::Client>> connected =
-          client::Client::connect(paths_.root, paths_.cluster, fetch.peer.node, "neighbour", false, deadline);
+          client::Client::connect(paths_.root, paths_.cluster, fetch.peer.node, "neighbour", false, deadline,
+                                  client::Attachment::As::owner);
       if (!connected) return connected.error();
       client = std::move(connected).value();
     }

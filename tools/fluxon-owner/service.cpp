@@ -119,6 +119,7 @@ void Service::leave() {
 
 kj::Promise<void> Service::beat() {
   core_.heartbeat(clients_.takeTouches(), bootTime());
+  files_.noteClock();
   run();
   const Duration pause = core_.lease().ns > 0 ? core_.lease() / 5 : kFirstBeat;
   return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this] { return beat(); });
@@ -318,6 +319,15 @@ std::string Service::metrics() const {
                static_cast<double>(totals.name), {{"event", #name}});
   FLUXON_CLIENT_COUNTERS(FLUXON_SHOW)
 #undef FLUXON_SHOW
+  const std::pair<const char*, uint64_t> hits[] = {{"local", totals.hits + totals.askedHits},
+                                                   {"neighbour", totals.neighbourHits},
+                                                   {"remote", totals.remoteHits},
+                                                   {"ssd", totals.ssdHits},
+                                                   {"remote_ssd", totals.remoteSsdHits}};
+  for (const auto& [source, count] : hits) {
+    page.counter("fluxon_owner_client_hits_total", "Gets of this node's clients that found a value, by where it came from.",
+                 static_cast<double>(count), {{"source", source}});
+  }
   std::vector<double> bounds;
   for (uint32_t i = 0; i + 1 < shm::kLatencyBuckets; ++i) bounds.push_back(static_cast<double>(uint64_t{32} << i) * 1e-9);
   page.histogram("fluxon_owner_local_get_seconds", "Latency of gets without a message, one in 64.", bounds,

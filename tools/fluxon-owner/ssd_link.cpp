@@ -33,6 +33,7 @@ ssd::SsddAttached answerOf(Code code, const std::string& detail) {
   std::memcpy(answer.magic, ssd::kSsddAttachMagic, 8);
   answer.version = shm::kFormatVersion;
   answer.code = static_cast<uint32_t>(code);
+  answer.clockNs = bootTime().ns;
   std::memcpy(answer.detail, detail.data(), std::min(detail.size(), sizeof answer.detail - 1));
   return answer;
 }

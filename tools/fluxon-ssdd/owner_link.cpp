@@ -9,6 +9,7 @@
 
 #include "shm/node_socket.h"
 #include "shm/segment_format.h"
+#include "shm/time_namespace.h"
 
 namespace fluxon::ssdd {
 namespace {
@@ -71,6 +72,7 @@ kj::Promise<Result<std::shared_ptr<Session>>> OwnerLink::attach(const ssd::SsddA
   Result<shm::Descriptor> connected = shm::connectNode(paths_, node_);
   if (!connected) return Attached(connected.error());
   shm::Descriptor socket = std::move(connected).value();
+  const Time asked = bootTime();
   if (::send(socket.get(), &request, sizeof request, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request))
     return Attached(systemError("attach to the owner of node " + node_, errno));
   using Observer = kj::UnixEventPort::FdObserver;
@@ -79,13 +81,13 @@ kj::Promise<Result<std::shared_ptr<Session>>> OwnerLink::attach(const ssd::SsddA
   auto late = daemon_.timer().afterDelay(kPatience).then([] { return false; });
   return readable.exclusiveJoin(kj::mv(late))
       .attach(kj::mv(observer))
-      .then([this, socket = std::move(socket)](bool inTime) mutable -> Attached {
+      .then([this, asked, socket = std::move(socket)](bool inTime) mutable -> Attached {
         if (!inTime) return Error{Code::timedOut, "the owner of node " + node_ + " does not answer"};
-        return answered(std::move(socket));
+        return answered(std::move(socket), asked);
       });
 }
 
-Result<std::shared_ptr<Session>> OwnerLink::answered(shm::Descriptor socket) {
+Result<std::shared_ptr<Session>> OwnerLink::answered(shm::Descriptor socket, Time asked) {
   ssd::SsddAttached reply{};
   int descriptors[ssd::kSsddDescriptors];
   const ssize_t n = shm::receiveMessage(socket.get(), &reply, sizeof reply, descriptors, ssd::kSsddDescriptors);
@@ -97,6 +99,7 @@ Result<std::shared_ptr<Session>> OwnerLink::answered(shm::Descriptor socket) {
     return Error{Code::protocol, "the owner of node " + node_ + " speaks another version"};
   }
   if (reply.code != 0) return Error{codeFromWire(reply.code), std::string(reply.detail, ::strnlen(reply.detail, sizeof reply.detail))};
+  if (const Error error = shm::sameClock("the owner of node " + node_, asked, Time{reply.clockNs}, bootTime()); !error.ok()) return error;
   if (const Error error = session->map(file, segment); !error.ok()) return error;
   return session;
 }

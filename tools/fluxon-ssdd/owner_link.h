@@ -53,7 +53,7 @@ class OwnerLink {
   kj::Promise<Result<std::shared_ptr<Session>>> attach(const ssd::SsddAttach&);
 
  private:
-  Result<std::shared_ptr<Session>> answered(shm::Descriptor socket);
+  Result<std::shared_ptr<Session>> answered(shm::Descriptor socket, Time asked);
 
   rpc::Daemon& daemon_;
   shm::Paths paths_;

@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/clock.h"
 #include "shm/directory_view.h"
 #include "shm/segment_format.h"
+#include "shm/time_namespace.h"
 #include "ssd/roots.h"
 
 namespace fluxon::ctl {
@@ -93,9 +93,12 @@ Result<DirectoryFile> DirectoryFile::open(const shm::Paths& paths, const std::st
   result.slotCount_ = view.value().slotCount;
   result.incarnation_ = Incarnation(directory->file.incarnation);
   result.leaseUntilNs_ = static_cast<int64_t>(directory->leaseUntilNs.load());
+  result.bootTimeOffsetNs_ = directory->bootTimeOffsetNs.load();
   result.ssdLife_ = Incarnation(directory->ssdLife.load());
   return result;
 }
+
+Time DirectoryFile::ownersNow() const { return bootTime() + Duration{bootTimeOffsetNs_ - shm::bootTimeOffsetNs()}; }
 
 Error DirectoryFile::read(uint32_t first, std::vector<SlotCopy>& slots) const {
   slots.resize(std::min(kSlotsAtATime, slotCount_ - first));
@@ -169,14 +172,17 @@ Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::str
     return opened.error();
   }
   if (opened.value().bytes == sizeof *file && file->header.file.magic[0] == 0) return std::optional<SsddCopy>();
-  Result<SsddReport> report = reportOf(file->header, file->status, opened.value().bytes, bootTime());
+  const Result<DirectoryFile> directory = DirectoryFile::open(paths, node);
+  // An ssdd has the clock of its owner, or does not attach.
+  const Time now = directory ? directory.value().ownersNow() : bootTime();
+  Result<SsddReport> report = reportOf(file->header, file->status, opened.value().bytes, now);
   if (!report) return Error{report.error().code, "ssdd of node " + node + ": " + report.error().detail};
   SsddCopy copy{std::move(report).value(), std::nullopt, std::nullopt};
   for (const SsddReport::Device& device : copy.report.devices) {
     if (!device.path.starts_with("/") || ::access(device.path.c_str(), R_OK | X_OK) != 0) continue;
     copy.alive = copy.alive.value_or(false) || ssd::anyShardHeld(device.path);
   }
-  if (const Result<DirectoryFile> directory = DirectoryFile::open(paths, node))
+  if (directory)
     copy.attached = shm::LockFile::held(paths.file(node, "lock")) && directory.value().ssdLife() == copy.report.life;
   return std::optional<SsddCopy>(std::move(copy));
 }

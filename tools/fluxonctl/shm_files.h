@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "shm/client_format.h"
@@ -41,6 +42,8 @@ class DirectoryFile {
   uint32_t slotCount() const { return slotCount_; }
   Incarnation incarnation() const { return incarnation_; }
   int64_t leaseUntilNs() const { return leaseUntilNs_; }
+  // What the owner's clock reads now: it may be in another time namespace than we.
+  Time ownersNow() const;
   Incarnation ssdLife() const { return ssdLife_; }
   uint64_t segmentBytes() const { return segmentBytes_; }  // capacity for values
 
@@ -71,7 +74,7 @@ class DirectoryFile {
   uint64_t slotsOffset_ = 0, keysBytes_ = 0, segmentBytes_ = 0;
   uint32_t slotCount_ = 0;
   Incarnation incarnation_;
-  int64_t leaseUntilNs_ = 0;
+  int64_t leaseUntilNs_ = 0, bootTimeOffsetNs_ = 0;
   Incarnation ssdLife_;
 };
 

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "shm_files.h"
 #include "ssd_verbs.h"
@@ -192,7 +191,7 @@ int statLocal(const shm::Paths& paths, const std::vector<std::string>& nodes, co
       tally.damaged(directory.error());
       continue;
     }
-    const bool serving = bootTime().ns < directory.value().leaseUntilNs();
+    const bool serving = directory.value().ownersNow().ns < directory.value().leaseUntilNs();
     const Error error = directory.value().forEach([&, hash = keyHash(key)](uint32_t index, const SlotCopy& seen) {
       if (seen.hash != hash) return;
       const std::optional<DirectoryFile::Entry> entry = directory.value().entry(index);

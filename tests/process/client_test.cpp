@@ -1,0 +1,443 @@
+// The client library beside owners that die, stand still, are full, or have another clock: every call ends by its deadline, and nothing
+// of one owner hides the end of it or holds up what needs another.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "cluster.h"
+#include "hosts.h"
+#include "shm/client_format.h"
+
+using namespace fluxon::test;
+
+namespace {
+
+double seconds(const std::function<void()>& call) {
+  const auto begun = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+// The socket of this process to another one, of which there is one.
+int socketTo(pid_t owner) {
+  for (int fd = 3; fd < 256; ++fd) {
+    int type = 0;
+    ucred peer{};
+    socklen_t typeLength = sizeof type, peerLength = sizeof peer;
+    if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &typeLength) == 0 && type == SOCK_SEQPACKET &&
+        ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peerLength) == 0 && peer.pid == owner)
+      return fd;
+  }
+  return -1;
+}
+
+bool maps(const std::string& what) {
+  std::ostringstream all;
+  all << std::ifstream("/proc/self/maps").rdbuf();
+  return all.str().find(what) != std::string::npos;
+}
+
+int ctl(const Cluster& cluster, const std::string& arguments, std::string& said) {
+  return run(std::string(FLUXON_BIN) + "/fluxonctl --config " + cluster.config() + " " + arguments, said);
+}
+
+// Stopped as long as it lives.
+struct Stopped {
+  Stopped(Cluster& of, std::string process) : cluster(of), name(std::move(process)) { cluster.signal(name, SIGSTOP); }
+  ~Stopped() { cluster.signal(name, SIGCONT); }
+  Cluster& cluster;
+  std::string name;
+};
+
+// Runs a function in a child whose CLOCK_BOOTTIME is off by so many seconds; its result, or 99: such a thing cannot be had here.
+int elsewhere(int64_t offset, const std::function<int()>& function) {
+  return waitFor(inChild([&] {
+    if (::unshare(CLONE_NEWTIME) != 0) return 99;
+    std::ofstream("/proc/self/timens_offsets") << "boottime " << offset << " 0" << std::flush;
+    return waitFor(inChild(function));
+  }));
+}
+
+// A master of the same cluster name elsewhere: with a state of its own, reached by tcp.
+class OtherMaster {
+ public:
+  OtherMaster() {
+    std::ofstream(secret()) << "the secret of this test\n";
+    REQUIRE(::chmod(secret().c_str(), 0600) == 0);
+    const std::string config = place_.configure("", "listen = \"127.0.0.1:0\"\n", "", "secret_file = \"" + secret() + "\"\n");
+    int ready[2];
+    REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
+    pid_ = inChild([&] {
+      ::dup2(::open(log().c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
+      ::dup2(ready[1], 9);
+      return ::execl(FLUXON_BIN "/fluxon-master", "fluxon-master", "--config", config.c_str(), "--ready-fd", "9", nullptr);
+    });
+    ::close(ready[1]);
+    char byte;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]);
+  }
+  ~OtherMaster() {
+    ::kill(pid_, SIGKILL);
+    waitFor(pid_);
+  }
+  std::string secret() const { return place_.folder() + "/secret"; }
+  std::string address() const {
+    std::ostringstream text;
+    text << std::ifstream(log()).rdbuf();
+    const size_t from = text.str().find("listen ", text.str().find("info ready")) + 7;
+    return text.str().substr(from, text.str().find_first_of(",\n", from) - from);
+  }
+
+ private:
+  std::string log() const { return place_.folder() + "/master.log"; }
+  Place place_;
+  pid_t pid_ = 0;
+};
+
+const fluxon::PutOptions kSoon{.timeoutMs = 300};
+const std::string kLarge = valueOf(7, 100'000);
+
+}  // namespace
+
+TEST_CASE("client: an answer that nobody waits for any more is nobody's answer, and does not hide the end of its owner") {
+  Cluster cluster;
+  auto client = cluster.client();
+  client.put("key", "value");
+  // What a put leaves that gives up while it asks for the segment.
+  const int socket = socketTo(cluster.pid("n0"));
+  REQUIRE(socket >= 0);
+  fluxon::shm::AttachRequest request{};
+  std::memcpy(request.magic, fluxon::shm::kAttachMagic, 8);
+  request.version = fluxon::shm::kFormatVersion;
+  request.kind = 77;
+  for (int i = 0; i < 2; ++i) REQUIRE(::send(socket, &request, sizeof request, MSG_NOSIGNAL) == sizeof request);
+  REQUIRE(eventually([&] { return cluster.metric("n0", "fluxon_owner_clients_refused_total") == 2; }));
+  SUBCASE("a put that asks for it itself") {
+    CHECK(client.put("large", kLarge));
+    CHECK(client.get("large")->text() == kLarge);
+  }
+  cluster.kill("n0");
+  cluster.start("n0");
+  CHECK(eventually([&] { return codeOf([&] { client.exists("unknown", 500); }) == FLUXON_OK; }, 5));
+  CHECK(client.put("large", kLarge));
+}
+
+TEST_CASE("client: all clients of a full owner attach to its next life, whatever they hold of the last one") {
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\nmax_clients = 3\n"});
+  auto one = cluster.client(), two = cluster.client(), three = cluster.client();
+  one.put("key", kLarge);
+  const auto held = two.get("key");
+  for (int life = 0; life < 2; ++life) {
+    cluster.kill("n0");
+    cluster.start("n0");
+    for (auto* client : {&one, &two, &three}) {
+      fluxon_code code = FLUXON_OK;
+      const bool attached = eventually([&] { return (code = codeOf([&] { client->put("mine", kLarge); })) == FLUXON_OK; }, 10);
+      CAPTURE(code);
+      CHECK(attached);
+    }
+    CHECK(cluster.metric("n0", "fluxon_owner_clients_refused_total") == 0);
+  }
+  CHECK(held->text() == kLarge);
+}
+
+TEST_CASE("client: a neighbour that stands still holds up only those who need it") {
+  Cluster cluster({.nodes = {"n0", "n1"}});
+  cluster.client("n1").put("there", kLarge);
+  auto client = cluster.client("n0");
+  client.put("first", kLarge);
+  const Stopped stopped(cluster, "n1");
+  std::thread waits([&] { codeOf([&] { client.get("there", 4000); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // that it waits is not to be seen; too early, this test asks for less
+  CHECK(seconds([&] { CHECK(codeOf([&] { client.put("mine", kLarge, kSoon); }) == FLUXON_OK); }) < 1);
+  CHECK(seconds([&] { CHECK(client.get("mine", 300)); }) < 1);
+  CHECK(seconds([&] { codeOf([&] { client.get("unknown", 300); }); }) < 1);
+  CHECK(seconds([&] { CHECK(codeOf([&] { client.get("there", 300); }) != FLUXON_OK); }) < 1);
+  waits.join();
+}
+
+TEST_CASE("client: giving a grant back waits for nobody, and the owner hears of it when it goes on") {
+  Cluster cluster({.leaseMs = 5000});
+  auto client = cluster.client();
+  auto one = client.putStart("one", 1 << 20), two = client.putStart("two", 1 << 20), three = client.putStart("three", 1 << 20);
+  REQUIRE(one);
+  REQUIRE(two);
+  {
+    const Stopped stopped(cluster, "n0");
+    CHECK(seconds([&] { std::move(*one).abort(); }) < 0.2);
+    CHECK(seconds([&] { two.reset(); }) < 0.2);
+    CHECK(seconds([&] { CHECK(codeOf([&] { std::move(*three).commit(300); }) == FLUXON_OUTCOME_UNKNOWN); }) < 1);
+    // More calls than there are command slots: grants go back when one is free.
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 140; ++i) threads.emplace_back([&] { codeOf([&] { client.exists("key", 300); }); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_grants") == 0; }));
+  CHECK(client.put("one", kLarge));
+}
+
+TEST_CASE("client: a grant that is given back while all command slots are taken goes back with the next free one") {
+  Cluster cluster({.leaseMs = 5000});
+  auto client = cluster.client();
+  auto grant = client.putStart("one", 1 << 20);
+  REQUIRE(grant);
+  {
+    const Stopped stopped(cluster, "n0");
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 128; ++i) threads.emplace_back([&] { codeOf([&] { client.exists("key", 300); }); });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(seconds([&] { grant.reset(); }) < 0.2);
+  }
+  CHECK(eventually([&] { return codeOf([&] { client.exists("key", 300); }) == FLUXON_OK; }));
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_grants") == 0; }));
+}
+
+TEST_CASE("client: first large puts at an owner that stands still end by their deadlines, each by its own") {
+  Cluster cluster({.leaseMs = 5000});
+  auto client = cluster.client();
+  client.put("small", "x");
+  const Stopped stopped(cluster, "n0");
+  std::vector<std::thread> threads;
+  std::vector<double> took(6);
+  for (size_t i = 0; i < took.size(); ++i) {
+    threads.emplace_back([&, i] {
+      took[i] = seconds([&] { codeOf([&] { client.put("large", kLarge, {.timeoutMs = static_cast<uint32_t>(100 + 200 * i)}); }); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < took.size(); ++i) CHECK(took[i] < 0.1 + 0.2 * static_cast<double>(i) + 0.7);
+}
+
+TEST_CASE("client: what a drained neighbour had is unmapped") {
+  Cluster cluster({.nodes = {"n0", "n1"}});
+  cluster.client("n1").put("there", kLarge);
+  auto client = cluster.client("n0");
+  CHECK(client.get("there")->source() == fluxon::Source::neighbour);
+  REQUIRE(maps("/n1/segment"));
+  std::string said;
+  CHECK_MESSAGE(ctl(cluster, "drain n1", said) == 0, said);
+  CHECK(cluster.wait("n1") == 0);
+  client.exists("unknown");
+  CHECK_FALSE(maps("/n1/"));
+  CHECK(client.get("there")->text() == kLarge);
+}
+
+TEST_CASE("client: a value of a neighbour that is full of clients is brought here") {
+  Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\nmax_clients = 1\n"});
+  auto there = cluster.client("n1"), here = cluster.client("n0");
+  there.put("key", kLarge);
+  for (int i = 0; i < 3; ++i) {
+    const auto holder = here.get("key");
+    REQUIRE(holder);
+    CHECK(holder->text() == kLarge);
+  }
+  // Nobody was refused more often than a second needs.
+  CHECK(cluster.metric("n1", "fluxon_owner_clients_refused_total") <= 1);
+}
+
+TEST_CASE("client: a holder that was copied and released twice ends nobody's holder of another value") {
+  Cluster cluster;
+  auto client = cluster.client();
+  client.put("a", kLarge);
+  client.put("b", valueOf(8, 100'000));
+  fluxon_holder first{}, copy{};
+  REQUIRE(fluxon_get(client.raw(), "a", 1, nullptr, &first) == FLUXON_OK);
+  copy = first;
+  fluxon_release(&first);
+  // Until one of them takes the word that the first one had.
+  const auto held = client.get("b");
+  fluxon_release(&copy);
+  client.put("a", "new");
+  const auto again = client.get("a");
+  client.put("b", "new");
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_directory_slots", "retired") == 1; }));
+  CHECK(held->text() == valueOf(8, 100'000));
+}
+
+TEST_CASE("client: a listing after a key of a nonsensical length is refused like any other key") {
+  Cluster cluster;
+  auto client = cluster.client();
+  const auto callback = [](void*, const void*, size_t, uint64_t, uint64_t) { return 1; };
+  CHECK(fluxon_list(client.raw(), "", 0, "x", SIZE_MAX, 0, nullptr, callback, nullptr) == FLUXON_INVALID_KEY);
+  CHECK(fluxon_list(client.raw(), "x", SIZE_MAX, "", 0, 0, nullptr, callback, nullptr) == FLUXON_INVALID_KEY);
+}
+
+TEST_CASE("client: a put whose copy takes longer than its deadline is no put of unknown outcome") {
+  Cluster cluster({.owner = "segment_size = \"300MiB\"\n"});
+  auto client = cluster.client();
+  client.put("first", kLarge);  // maps the segment
+  const std::string huge(200 << 20, 'x');
+  CHECK(codeOf([&] { client.put("huge", huge, {.timeoutMs = 20}); }) == FLUXON_OK);
+}
+
+TEST_CASE("client: processes that attach and end one after the other leave no descriptors at their owner") {
+  Cluster cluster({.nodes = {}});
+  cluster.start("n0", [] {
+    const rlimit few{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  });
+  int refused = 0;
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = inChild([&] {
+      auto client = cluster.client();
+      ::_exit(0);  // closes nothing in order
+      return 0;
+    });
+    refused += waitFor(child) != 0;
+  }
+  CHECK(refused == 0);
+}
+
+TEST_CASE("client: one in another time namespace is refused, whichever is ahead, and the shell says how far") {
+  Cluster cluster;
+  auto here = cluster.client();
+  here.put("key", "value");
+  for (const int64_t offset : {-500, 100'000}) {
+    CAPTURE(offset);
+    const int status = elsewhere(offset, [&] {
+      try {
+        cluster.client();
+      } catch (const fluxon::Exception& error) {
+        const std::string what = error.what(), off = offset < 0 ? "500.0" : "100000.0";
+        const bool says = what.find("time namespace") != std::string::npos && what.find(off) != std::string::npos;
+        return error.code() == FLUXON_PROTOCOL && says ? 0 : 1;
+      }
+      return 2;
+    });
+    if (status == 99) {
+      MESSAGE("skipped: no time namespaces here");
+      return;
+    }
+    CHECK(status == 0);
+    std::string said;
+    const std::string ctl = "unshare -T --boottime " + std::to_string(offset) + " " FLUXON_BIN "/fluxonctl --config " + cluster.config();
+    CHECK(run(ctl + " get key", said) == 76);
+    CHECK(said.find("another time namespace") != std::string::npos);
+    // What reads the files alone judges by the owner's clock.
+    CHECK(run(ctl + " --json stat --local key", said) == 0);
+    CHECK_MESSAGE(said.find("\"serving\":true") != std::string::npos, said);
+    CHECK(here.get("key")->text() == "value");
+  }
+}
+
+TEST_CASE("client: an owner that comes back in another time namespace loses its clients, who are told why") {
+  Cluster cluster;
+  auto client = cluster.client();
+  client.put("key", "value");
+  cluster.kill("n0");
+  cluster.start("n0", [&] {
+    // exec takes this process into it.
+    if (::unshare(CLONE_NEWTIME) != 0) ::_exit(98);
+    std::ofstream("/proc/self/timens_offsets") << "boottime 3000 0" << std::flush;
+  });
+  CHECK(eventually([&] { return codeOf([&] { client.exists("unknown", 500); }) == FLUXON_PROTOCOL; }));
+  CHECK(codeOf([&] { cluster.client(); }) == FLUXON_PROTOCOL);
+  std::string said;
+  CHECK(ctl(cluster, "--json stat --local key", said) == 0);
+  CHECK_MESSAGE(said.find("\"serving\":true") != std::string::npos, said);
+}
+
+TEST_CASE("client: a neighbour that serves under another master is none") {
+  Cluster cluster({.nodes = {"n0", "n1"}});
+  auto here = cluster.client("n0"), there = cluster.client("n1");
+  const std::string a = valueOf(1, 10'000), b = valueOf(2, 10'000);
+  there.put("one", a);
+  there.put("two", a);
+  CHECK(here.get("one")->source() == fluxon::Source::neighbour);
+  CHECK(here.get("two")->source() == fluxon::Source::neighbour);
+  // n0 goes to another master, n1 stays.
+  const OtherMaster other;
+  cluster.configure({.common = "master = \"" + other.address() + "\"\nsecret_file = \"" + other.secret() + "\"\n"});
+  cluster.kill("n0");
+  cluster.start("n0");
+  const auto text = [&](const std::string& key) -> std::string {
+    std::string found = "?";
+    const auto asked = [&] {
+      const fluxon_code code = codeOf([&] {
+        const auto holder = here.get(key, 500);
+        found = holder ? std::string(holder->text()) : "miss";
+      });
+      return code == FLUXON_OK;
+    };
+    CHECK(eventually(asked));
+    return found;
+  };
+  // Not asked yet: the client is attached to the last life of n0, and to n1.
+  CHECK(text("one") == "miss");
+  CHECK(text("two") == "miss");
+  REQUIRE(here.put("one", b));
+  CHECK(bool(text("one") == b));
+  CHECK(here.remove("one"));
+  CHECK(text("one") == "miss");
+  REQUIRE(there.put("one", valueOf(3, 10'000)));
+  CHECK(text("one") == "miss");
+  CHECK(bool(there.get("one")->text() == valueOf(3, 10'000)));
+}
+
+TEST_CASE("client: hits are counted by where the value came from, of living clients and of dead ones") {
+  char folder[] = "/tmp/fluxon-disks-XXXXXX";
+  REQUIRE(::mkdtemp(folder));
+  {
+    Hosts hosts({.hosts = 2, .owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n", .disks = folder});
+    const auto hits = [&](const std::string& source) {
+      return hosts.metric("h0", "fluxon_owner_client_hits_total", "source=\"" + source + "\"");
+    };
+    const auto get = [&](const std::string& key) {
+      auto client = hosts.client(0);
+      const auto holder = client.get(key);
+      REQUIRE(holder);
+      CHECK(holder->text() == kLarge);
+      return holder->source();
+    };
+    auto far = hosts.client(1), near = hosts.client(0);
+    REQUIRE(near.put("near", kLarge));
+    REQUIRE(far.put("far", kLarge));
+    const auto persisted = [&](const std::string& owner) { return hosts.metric(owner, "fluxon_owner_ssd_persists_taken_total") == 1; };
+    REQUIRE(eventually([&] { return persisted("h0") && persisted("h1"); }));
+    CHECK(get("near") == fluxon::Source::local);
+    CHECK(get("far") == fluxon::Source::remote);
+    CHECK(get("far") == fluxon::Source::local);
+    std::string said;
+    for (const char* node : {"h0", "h1"}) CHECK_MESSAGE(hosts.ctl(0, std::string("evict --to 0 ") + node, said) == 0, said);
+    CHECK(get("near") == fluxon::Source::ssd);
+    CHECK(get("far") == fluxon::Source::remoteSsd);
+    const std::map<std::string, double> expected{{"local", 2}, {"neighbour", 0}, {"remote", 1}, {"ssd", 1}, {"remote_ssd", 1}};
+    REQUIRE(eventually([&] { return hosts.metric("h0", "fluxon_owner_clients") == 1; }));
+    for (const auto& [source, count] : expected) CHECK_MESSAGE(hits(source) == count, source);
+    CHECK(hosts.metric("h0", "fluxon_owner_client_events_total", "event=\"remoteSsdBytes\"") == static_cast<double>(kLarge.size()));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("client: a value is filled in the memory of the node that is named, and lies at the own one") {
+  Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\nlink = \"127.0.0.1:0\"\n"});
+  auto client = cluster.client("n0");
+  auto grant = client.putStart("key", kLarge.size(), {.sourceNode = "n1"});
+  REQUIRE(grant);
+  std::memcpy(grant->bytes().data(), kLarge.data(), kLarge.size());
+  std::ostringstream mappings;
+  mappings << std::ifstream("/proc/self/maps").rdbuf();
+  const std::string all = mappings.str();
+  CHECK(all.find("/n1/segment") != std::string::npos);
+  REQUIRE(std::move(*grant).commit());
+  CHECK(client.stat("key")->nodes == "n0\n");
+  const auto holder = client.get("key");
+  REQUIRE(holder);
+  CHECK(holder->source() == fluxon::Source::local);
+  CHECK(holder->text() == kLarge);
+}
