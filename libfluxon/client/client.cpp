@@ -344,13 +344,14 @@ void Client::release(Held& held) {
   attachment->unuse();
 }
 
-Error Client::copyFrom(const std::string& node, uint64_t offset, uint64_t bytes, char* to, Time deadline) {
+Error Client::readFrom(const std::string& node, uint64_t offset, uint64_t bytes, Time deadline,
+                       const std::function<void(const char*)>& read) {
   const Result<Attachment*> attachment = use(node, deadline);
   if (!attachment) return attachment.error();
   const Use using_{attachment.value()};
   const shm::DirectoryView& view = attachment.value()->view();
   if (offset > view.segmentBytes || bytes > view.segmentBytes - offset) return {Code::corrupt, "an extent outside the segment"};
-  copyValue(to, view.segment + offset, bytes);
+  read(view.segment + offset);
   return {};
 }
 

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -83,8 +84,9 @@ class Client {
     return probeAll(key, held) ? Error{} : getByRing(key, deadline(), held);
   }
   static void release(Held&);
-  // Copies bytes out of a neighbour's segment that its owner keeps unchanged meanwhile; unavailable, corrupt (outside the segment).
-  Error copyFrom(const std::string& node, uint64_t offset, uint64_t bytes, char* to, Time deadline);
+  // Lets `read` look at bytes of a neighbour's segment that its owner keeps unchanged meanwhile; unavailable, corrupt (outside the
+  // segment).
+  Error readFrom(const std::string& node, uint64_t offset, uint64_t bytes, Time deadline, const std::function<void(const char*)>& read);
 
   Result<PutId> put(const Put&, const void* data);
   Result<Granted> putStart(const Put&);

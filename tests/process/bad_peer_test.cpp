@@ -472,6 +472,27 @@ TEST_CASE("a segment that is cut short ends its owner with one line and 71, and 
   CHECK(bool(client.put("key", "value")));
 }
 
+TEST_CASE("an owner that copies from a neighbour whose segment is cut short goes on") {
+  Cluster cluster({.nodes = {"n0", "n1"}, .leaseMs = 8000});
+  auto zero = cluster.client("n0"), one = cluster.client("n1");
+  const fluxon::PutOptions twice{.timeoutMs = 10'000, .replicas = 2};
+  zero.put("attaches", valueOf(1, 1'000'000), twice);
+  REQUIRE(eventually([&] { return cluster.metric("n1", "fluxon_owner_fetched_bytes_total") == 1'000'000; }));
+  // Its copy is ordered while both stand still; then there is nothing to copy any more.
+  cluster.signal("n1", SIGSTOP);
+  std::thread put([&] { codeOf([&] { zero.put("key", valueOf(2, 1'000'000), twice); }); });
+  CHECK(eventually([&] { return cluster.metric("master", "fluxon_master_transfers_inflight") == 1; }));
+  cluster.signal("n0", SIGSTOP);
+  fs::resize_file(cluster.root() + "/t/n0/segment", 4096);
+  cluster.signal("n1", SIGCONT);
+  CHECK(eventually([&] { return cluster.metric("n1", "fluxon_owner_fetches_failed_total") == 1; }));
+  CHECK(cluster.log("n1").find("its segment was cut short") != std::string::npos);
+  CHECK(bool(one.put("other", "value")));
+  cluster.signal("n0", SIGCONT);
+  CHECK(cluster.wait("n0") == 71);
+  put.join();
+}
+
 TEST_CASE("a client that changes the flags of its bell, or takes what was rung, keeps nobody else waiting") {
   Cluster cluster;
   auto other = cluster.client();

@@ -103,7 +103,19 @@ class PeerLink::Copier {
       if (!connected) return connected.error();
       client = std::move(connected).value();
     }
-    if (fetch.exportId) return client->copyFrom(fetch.peer.node, fetch.sourceOffset, fetch.bytes, segment_ + fetch.offset, deadline);
+    // The segment is the neighbour's, whose clients can cut it short. Then the attachment goes, and its mapping with it.
+    bool broken = false;
+    const auto take = [&](const char* from) {
+      const shm::FaultGuard guard = shm::FaultGuard::losable(from, fetch.bytes);
+      client::copyValue(segment_ + fetch.offset, from, fetch.bytes);
+      broken = guard.broken();
+    };
+    if (fetch.exportId) {
+      Error error = client->readFrom(fetch.peer.node, fetch.sourceOffset, fetch.bytes, deadline, take);
+      if (!broken) return error;
+      client = nullptr;
+      return {Code::unavailable, "its segment was cut short"};
+    }
     client::Held held;
     if (Error error = client->get(fetch.key, [&] { return deadline; }, held); !error.ok()) {
       if (error.code != Code::miss) client = nullptr;
@@ -113,12 +125,11 @@ class PeerLink::Copier {
     if (held.putId != fetch.putId || held.length != fetch.bytes) {
       error = {Code::miss, "another version"};
     } else {
-      const shm::FaultGuard guard = shm::FaultGuard::losable(held.data, held.length);
-      client::copyValue(segment_ + fetch.offset, held.data, held.length);
-      if (guard.broken()) error = {Code::unavailable, "its segment was cut short"};
+      take(static_cast<const char*>(held.data));
+      if (broken) error = {Code::unavailable, "its segment was cut short"};
     }
     client::Client::release(held);
-    if (error.code == Code::unavailable) client = nullptr;  // and its mapping with it
+    if (broken) client = nullptr;
     return error;
   }
 
