@@ -119,7 +119,8 @@ class SocketStream final : public kj::AsyncIoStream {
     auto watched = kj::heap<kj::AutoCloseFd>(copy);
     auto observer = kj::heap<Observer>(port_, copy, Observer::OBSERVE_WRITE);
     auto promise = observer->whenBecomesWritable();
-    return promise.attach(kj::mv(observer), kj::mv(watched));
+    // One after the other: the observer ends first, while its descriptor is open. What one attach() is given ends from last to first.
+    return promise.attach(kj::mv(observer)).attach(kj::mv(watched));
   }
 
   kj::UnixEventPort& port_;
