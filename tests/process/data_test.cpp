@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -190,6 +192,36 @@ TEST_CASE("a holder stays unchanged while its key is overwritten, deleted and ev
   CHECK(deleted->text() == second);
   CHECK(evicted->text() == third);
   CHECK(cluster.metric("master", "fluxon_master_evictions_total") > 50);
+}
+
+TEST_CASE("of many clients that put a key at once if it does not exist, one is told that it did") {
+  Cluster cluster;
+  constexpr int kThreads = 16, kRounds = 40;
+  auto client = cluster.client();
+  for (const size_t bytes : {size_t{64}, size_t{64} << 10}) {
+    const std::string value = valueOf(3, bytes);
+    std::atomic<int> winners{0}, unexpected{0};
+    std::barrier round(kThreads, [&]() noexcept {});
+    std::vector<int> won(kRounds, 0);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int r = 0; r < kRounds; ++r) {
+          const std::string key = "lock" + std::to_string(bytes) + "." + std::to_string(r);
+          round.arrive_and_wait();
+          const fluxon_code code = codeOf([&] { client.put(key, value, {.rejectIfExists = true}); });
+          winners += code == FLUXON_OK;
+          unexpected += code != FLUXON_OK && code != FLUXON_EXISTS;
+          round.arrive_and_wait();
+          if (t == 0) won[static_cast<size_t>(r)] = winners.exchange(0);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    INFO(bytes, " bytes");
+    CHECK(unexpected == 0);
+    CHECK(std::count(won.begin(), won.end(), 1) == kRounds);
+  }
 }
 
 TEST_CASE("a full cache takes one more value; one that is held is full until a holder goes") {

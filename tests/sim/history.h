@@ -1,10 +1,12 @@
 // What clients know of a run: when each put and delete began, and when it was acknowledged. A read of a value is stale if another
-// put or delete of the key began after that one's end, and ended before the read began.
+// put or delete of the key began after that one's end, and ended before the read began. Of puts that reject an existing key and were in
+// flight together, each granted before the other was committed, one at most may be acknowledged, whatever is evicted or deleted.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -19,11 +21,28 @@ class History {
     ops_.push_back({key, now, Time::never(), State::open});
     return ops_.size() - 1;
   }
+  // Of a put that rejects an existing key: its writer has its grant; and asks for its commit.
+  void granted(uint64_t op, Time now) { exclusive_[op].granted = now; }
+  void committing(uint64_t op, Time now) {
+    const auto found = exclusive_.find(op);
+    if (found != exclusive_.end()) found->second.committing = now;
+  }
   void end(uint64_t op, Time now) {
     ops_[op].end = now;
     ops_[op].state = State::done;
     std::vector<Ended>& ended = ended_[ops_[op].key];
     ended.push_back({now, std::max(ops_[op].begin, ended.empty() ? Time{0} : ended.back().latestBegin)});
+    if (exclusive_.count(op)) winners_[ops_[op].key].push_back(op);
+  }
+  // Another put that rejected an existing key, acknowledged though this one, which is too, was in flight with it.
+  std::optional<uint64_t> rival(uint64_t op) const {
+    const auto found = exclusive_.find(op);
+    if (found == exclusive_.end()) return std::nullopt;
+    for (const uint64_t other : winners_.at(ops_[op].key)) {
+      const Exclusive& o = exclusive_.at(other);
+      if (other != op && o.granted < found->second.committing && found->second.granted < o.committing) return other;
+    }
+    return std::nullopt;
   }
   void aborted(uint64_t op) { ops_[op].state = State::aborted; }
   // The value of a put has been seen under a put_id. False: it, or another one's, had been seen otherwise.
@@ -53,7 +72,12 @@ class History {
   struct Ended {
     Time end, latestBegin;  // latest beginning of all that ended until then
   };
+  struct Exclusive {
+    Time granted, committing = Time::never();
+  };
   std::vector<Op> ops_;
+  std::unordered_map<uint64_t, Exclusive> exclusive_;
+  std::map<int, std::vector<uint64_t>> winners_;  // of those, the ones that are done
   std::map<int, std::vector<Ended>> ended_;
   std::unordered_map<uint64_t, PutId> names_;
   std::unordered_map<PutId, uint64_t> puts_;

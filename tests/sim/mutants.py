@@ -38,6 +38,8 @@ MUTANTS = [
     ("a registration that arrives late is taken", MASTER + "membership.cpp", "registration.sent < known->registered", "false"),
     ("an earlier put that ends later becomes the route", MASTER + "changes.cpp",
      "put.superseded || entry.putId > put.putId", "false"),
+    ("a put that rejects an existing key is done after one with a greater put_id", MASTER + "changes.cpp",
+     "(put.passed || put.superseded || readable(entry))", "(entry.putId <= put.putId && readable(entry))"),
     ("a copy becomes a replica without a look at its put_id", MASTER + "transfers.cpp",
      "transfer.durable && entry.putId == transfer.putId && !entry.change", "transfer.durable && !entry.change"),
     ("a request that comes twice is carried out twice", MASTER + "master_core.cpp",

@@ -84,7 +84,10 @@ void World::put(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
 void World::putAt(SimOwner& at, const std::shared_ptr<Client>& client, Command command, uint64_t op, int hops) {
   const auto then = [this, &at, client, command, op, hops](const Answer& grant) {
     if (grant.code != Code::ok) return;
-    if (grant.node.empty()) return write(at, client, grant, command.valueBytes, op);
+    if (grant.node.empty()) {
+      if (command.flags & shm::kRejectIfExists) history_.granted(op, scheduler_.now());
+      return write(at, client, grant, command.valueBytes, op);
+    }
     SimOwner* const next = owner(grant.node);
     SIM_CHECK(next, "a put is sent to node ", grant.node);
     Command again = command;
@@ -121,11 +124,15 @@ void World::finish(SimOwner& at, const std::shared_ptr<Client>& client, const An
   Command command;
   command.kind = kind;
   command.slotRef = grant.slotRef;
+  history_.committing(op, scheduler_.now());
   at.command(client, command, [this, op, kind](const Answer& answer) {
     scheduler_.log("operation ", op, kind == CommandKind::abort ? " aborted: " : " ended: ", codeName(answer.code), " ",
                    toString(answer.putId));
     if (answer.code != Code::ok || op >= history_.size()) return;
-    kind == CommandKind::abort ? history_.aborted(op) : history_.end(op, scheduler_.now());
+    if (kind == CommandKind::abort) return history_.aborted(op);
+    history_.end(op, scheduler_.now());
+    const std::optional<uint64_t> rival = history_.rival(op);
+    SIM_CHECK(!rival, "operations ", op, " and ", rival.value_or(0), " both reject an existing key, were in flight together, and are done");
   }, patience());
 }
 

@@ -162,6 +162,58 @@ TEST_CASE("master: rejectIfExists is refused at its done when another put came f
   CHECK(a.release({a.answer(second).offset}) == Code::ok);
 }
 
+TEST_CASE("master: of two puts in flight that reject an existing key one is done, in whichever order they end") {
+  World w;
+  Owner a = w.join("a"), b = w.join("b");
+  for (const bool laterFirst : {false, true}) {
+    const std::string key = laterFirst ? "later" : "earlier";
+    const OperationId one = a.start(key, 100, shm::kRejectIfExists), two = b.start(key, 200, shm::kRejectIfExists);
+    const OperationId first = laterFirst ? b.done(two) : a.done(one);
+    const OperationId second = laterFirst ? a.done(one) : b.done(two);
+    Owner& winner = laterFirst ? b : a;
+    Owner& loser = laterFirst ? a : b;
+    CHECK(winner.answer(first).published);
+    CHECK(loser.answer(second).code == Code::exists);
+    CHECK_FALSE(loser.answer(second).published);
+    CHECK(a.answer(a.get(key)).bytes == (laterFirst ? 200 : 100));
+    CHECK(loser.release({loser.answer(laterFirst ? one : two).offset}) == Code::ok);
+  }
+  CHECK(w.core.counters().putsOverwritten == 0);
+}
+
+TEST_CASE("master: a put that rejects an existing key is refused when one that came after its start is gone before its done") {
+  World w;
+  Owner a = w.join("a");
+  const OperationId slow = a.start("k", 100, shm::kRejectIfExists);
+  const OperationId quick = a.start("k", 200, shm::kRejectIfExists);
+  CHECK(a.answer(a.done(quick)).published);
+  a.remove("k");
+  a.invalidateDone();
+  CHECK(a.answer(a.done(slow)).code == Code::exists);
+  CHECK(a.answer(a.get("k")).code == Code::miss);
+
+  const OperationId patient = a.start("k", 100, shm::kRejectIfExists);
+  a.put("k", 200);
+  CHECK(w.core.evictTo("a", 0, w.now).ok());
+  a.reclaimDone(rpc::ReclaimResult::ok);
+  CHECK(a.answer(a.get("k")).code == Code::miss);
+  CHECK(a.answer(a.done(patient)).code == Code::exists);
+}
+
+TEST_CASE("master: of two puts that reject an existing key and were overtaken by a delete neither is done") {
+  World w;
+  Owner a = w.join("a"), b = w.join("b");
+  a.put("k");
+  w.core.leave(*a.member, MasterCore::Content::kept, w.now);  // dormant: no reason to refuse a put at its start
+  w.persisted();
+  const OperationId one = b.start("k", 100, shm::kRejectIfExists), two = b.start("k", 100, shm::kRejectIfExists);
+  b.remove("k");
+  CHECK(b.answer(b.done(one)).code == Code::exists);
+  CHECK(b.answer(b.done(two)).code == Code::exists);
+  const OperationId next = b.start("k", 100, shm::kRejectIfExists);
+  CHECK(b.answer(b.done(next)).published);
+}
+
 TEST_CASE("master: rejectIfExists passes again after a delete") {
   World w;
   Owner a = w.join("a");

@@ -63,6 +63,15 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     reply(*copy.home, std::move(no));
     dropTransfer(*copy.home, copy.transfer);
   };
+  if ((put.flags & shm::kRejectIfExists) && (put.passed || put.superseded || readable(entry))) {
+    if (put.passed) FLUXON_MARK("master: a put that rejects an existing key is done after another one of the key");
+    if (put.superseded) FLUXON_MARK("master: a put that rejects an existing key is done after a delete of the key");
+    ++counters_.putsRefused;
+    answer.code = Code::exists;
+    abandonPut(member, operation);
+    reply(member, std::move(answer));
+    return unwanted();
+  }
   if (put.superseded || entry.putId > put.putId) {
     FLUXON_MARK("master: a put is done after a later one");
     ++counters_.putsOverwritten;
@@ -71,13 +80,6 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     return unwanted();
   }
   const bool leaseGone = put.lease && !leases_.find(put.lease);
-  if ((put.flags & shm::kRejectIfExists) && readable(entry)) {
-    ++counters_.putsRefused;
-    answer.code = Code::exists;
-    abandonPut(member, operation);
-    reply(member, std::move(answer));
-    return unwanted();
-  }
   if (leaseGone) {
     // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
     FLUXON_MARK("master: a put is done after the end of its key lease");
@@ -180,6 +182,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
     table_.clearRoute(entry);
   } else {
     table_.setRoute(entry, change->below, change->bytes, change->lease);
+    for (const auto& [member, operation] : entry.puts) member->puts.at(operation).passed = true;
     addReplica(entry, {change->home, change->offset});
     if (change->lease) leases_.attach(change->lease, std::string(entry.key));
     answer.putId = change->below;

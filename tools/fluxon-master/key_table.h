@@ -65,6 +65,7 @@ struct Put {
   KeyLeaseId lease;
   Time deadline;            // after it the put no longer counts as in flight for others
   bool superseded = false;  // a delete came after its start: done answers "overwritten"
+  bool passed = false;      // another put of the key became its route after its start
   // A put whose value shall lie at another member; `offset` is where the writer fills it.
   Member* home = nullptr;
   bool homeless = false;    // that member has ended

@@ -27,6 +27,9 @@
 //      before that one's is refused.
 //  11. A replica on an SSD goes by its owner's word alone (ssd.cpp). So what an owner may list in a next term is known here: its changes
 //      are told to that owner, who answers when its SSD has nothing older any more.
+//  12. A put that rejects an existing key (kRejectIfExists) is done only if the key was absent all the time since it began: another
+//      one that became the route meanwhile, or a delete of one that had, makes it `exists`, whichever has the smaller put_id. So of those
+//      that are in flight together one at most is done.
 // One thread.
 #pragma once
 
