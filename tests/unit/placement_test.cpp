@@ -42,13 +42,27 @@ TEST_CASE("placement: a segment that is smaller than the value is left out") {
   CHECK(order({owner(0, 0), owner(1, 0)}, 1001).empty());
 }
 
-TEST_CASE("placement: a new empty owner does not draw everything at once") {
-  // Used: 0, 300 and 600 of 1000; the average fill is 0.3.
-  const auto with = [](Duration age) { return order({owner(0, 0, age), owner(1, 280), owner(2, 620)}).front(); };
-  CHECK(with(seconds(0)) == 1);
-  CHECK(with(seconds(1)) == 1);
-  CHECK(with(seconds(10)) == 0);
-  CHECK(with(seconds(60)) == 0);
+TEST_CASE("placement: a new empty owner has its share of the values at once, and catches up over a minute") {
+  std::vector<Candidate> owners{owner(0, 530), owner(1, 530), owner(2, 530), owner(3, 0, seconds(0))};
+  // Six values of 8 a second: in the first ten seconds and in all.
+  uint64_t early = 0, all = 0;
+  for (int put = 0; put < 360; ++put) {
+    owners[3].age = milliseconds(put * 1000 / 6);
+    const size_t chosen = order(owners, 1).front();
+    owners[chosen].usedBytes += 1;
+    if (chosen != 3) continue;
+    ++all;
+    early += put < 60;
+  }
+  CHECK(early >= 15);
+  CHECK(early <= 35);
+  CHECK(all > 280);
+}
+
+TEST_CASE("placement: beside one other owner, or with new ones alone, each has its share") {
+  CHECK(order({owner(0, 500), owner(1, 0, seconds(0))}).front() == 0);
+  CHECK(order({owner(0, 501), owner(1, 0, seconds(1))}).front() == 1);
+  CHECK(order({owner(0, 300, seconds(1)), owner(1, 100, seconds(2))}).front() == 1);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 // Within the owners that may have it (those with an SSD while there is any; large enough; not draining; within reach of the one who
 // asks): the one who asks first, since its clients read without a message and no byte travels; then one of its host, for the same
 // reason; then one of its sub-cluster; then the one with the least load. A new owner starts empty and would draw every value until
-// it is as full as the others: its load counts as theirs at first and sinks to its own over a minute.
+// it is as full as the others: what those have on average counts on top of its own load, all of it at first, less and less over a
+// minute. So it has its share of the values from the first second on, and is filled up slowly.
 #pragma once
 
 #include <cstdint>
