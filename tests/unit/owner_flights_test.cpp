@@ -61,11 +61,6 @@ TEST_CASE("flights: who asked has the value when its bytes are there, others whe
   n.ended(done, PutId(7));
   CHECK(n.committed("k").has_value());
   CHECK(n.core.flights() == 0);
-  n.get("k");
-  n.run(CommandKind::exists, "k");
-  const auto hits = [&](shm::AnswerSource source) { return n.core.counters().ringHits[static_cast<uint32_t>(source)]; };
-  CHECK(hits(shm::AnswerSource::peer) == 1);
-  CHECK(hits(shm::AnswerSource::memory) == 1);
 }
 
 TEST_CASE("flights: a copy that is not to be a replica is held by those who waited, and found by nobody") {

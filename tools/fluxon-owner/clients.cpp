@@ -97,6 +97,7 @@ std::set<uint64_t> Clients::adopt() {
     Client& adopted = clients_[ClientId(id)];
     adopted.id = ClientId(id);
     adopted.map = client;
+    adopted.pid = static_cast<pid_t>(shared->header.pid);
     adopted.ring.emplace(adopted.shared());
     adopted.file = std::move(file).value();
     living.insert(id);
@@ -307,12 +308,12 @@ void Clients::lookAt(ClientId id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   Client& client = found->second;
-  if (client.attached && client.map->guard.broken()) {
+  if (!client.broken && client.map->guard.broken()) {
     ++refused_;
     const std::string who = "client " + std::to_string(id.value) + ", pid " + std::to_string(client.pid);
     log::warn(who + ", has cut its file short: it is not heard any more");
-    client.attached = false;
-    ::shutdown(client.socket.get(), SHUT_RDWR);  // its watch sees the end
+    client.broken = true;
+    if (client.socket) ::shutdown(client.socket.get(), SHUT_RDWR);  // its watch sees the end
   }
   if (::flock(client.file.get(), LOCK_EX | LOCK_NB) != 0) return;
   dead_.add(client.shared());
@@ -388,7 +389,7 @@ bool Clients::drain(size_t limit) {
   size_t left = limit;
   bool more = false;
   inTurn(clients_, ClientId(served_), [&](ClientId id, Client& client) {
-    if (!client.attached) return true;
+    if (!client.attached || client.broken) return true;
     const size_t before = left;
     more |= drainOne(client, left);
     if (left != before) served_ = id;

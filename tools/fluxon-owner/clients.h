@@ -97,7 +97,8 @@ class Clients final : private kj::TaskSet::ErrorHandler {
     kj::Own<kj::UnixEventPort::FdObserver> observer, bellObserver;
     kj::Promise<void> ringing = nullptr;  // waits for the bell
     std::optional<ClientRing> ring;
-    bool attached = false;  // in this life: its ring is read
+    bool attached = false;  // in this life: its ring is read, unless
+    bool broken = false;    // its file has been cut short
     bool owner = false;     // another owner, which copies
     pid_t pid = 0;
     shm::ClientFile& shared() const { return map->shared(); }

@@ -98,7 +98,6 @@ bool OwnerCore::answerLocal(Caller caller, const Command& command) {
   answer.valueBytes = directory_.payloadBytes(*slot);
   answer.hold = (command.flags & shm::kHold) != 0;
   host_.answer(caller, std::move(answer));
-  if (command.kind == shm::CommandKind::get) ++counters_.ringHits[static_cast<uint32_t>(shm::AnswerSource::memory)];
   return true;
 }
 

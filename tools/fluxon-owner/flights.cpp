@@ -234,7 +234,6 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
 
 // Each of those who waited holds the value by a held word: the master has not decided about it yet, and nobody else finds it.
 void OwnerCore::answerHeld(uint32_t slot, PutId putId, shm::AnswerSource source, const std::deque<Waiting>& waiting) {
-  counters_.ringHits[static_cast<uint32_t>(source)] += waiting.size();
   for (const Waiting& each : waiting) {
     Answer answer;
     answer.slotRef = directory_.ref(slot);

@@ -148,7 +148,6 @@ class Host {
 
 struct OwnerCounters {
   uint64_t ringGets = 0, ringMisses = 0, puts = 0, putsInline = 0, putsFromReserve = 0, putsFailed = 0, putBytes = 0, removes = 0;
-  uint64_t ringHits[shm::kAnswerSources] = {};  // by AnswerSource
   uint64_t refused = 0, invalidated = 0, reclaimed = 0, reclaimBusy = 0, rejoins = 0, scans = 0, directoryFull = 0;
   uint64_t fetches = 0, fetchesFailed = 0, fetchedBytes = 0, temporary = 0, joinedFlights = 0, copiesOrdered = 0, exports = 0, adopted = 0,
            adoptRefused = 0;

@@ -269,11 +269,6 @@ std::string Service::metrics() const {
   const OwnerCounters& c = core_.counters();
   counter("fluxon_owner_ring_gets_total", "Gets that came through the ring.", c.ringGets);
   counter("fluxon_owner_ring_misses_total", "Gets that came through the ring and found nothing.", c.ringMisses);
-  static constexpr const char* kSources[shm::kAnswerSources] = {"memory", "peer", "ssd", "peer_ssd"};
-  for (uint32_t i = 0; i < shm::kAnswerSources; ++i) {
-    page.counter("fluxon_owner_ring_hits_total", "Gets that came through the ring and were given a value, by where it was.",
-                 static_cast<double>(c.ringHits[i]), {{"source", kSources[i]}});
-  }
   counter("fluxon_owner_puts_total", "Puts begun.", c.puts);
   counter("fluxon_owner_puts_inline_total", "Puts whose value came with the command.", c.putsInline);
   counter("fluxon_owner_puts_reserved_total", "Puts served from the reserve.", c.putsFromReserve);
