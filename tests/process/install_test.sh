@@ -46,7 +46,6 @@ END
 cat >"$work/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(hello LANGUAGES C CXX)
-set(CMAKE_CXX_STANDARD 20)
 find_package(fluxon 0.1 REQUIRED)
 add_executable(hello_c hello.c)
 add_executable(hello_cpp hello.cpp)
@@ -75,6 +74,31 @@ cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPIL
   cmake --build "$work/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; exit 1; }
 check "$work/build/hello_c" "from C"
 check "$work/build/hello_cpp" "from C++"
+
+# A project in C alone, and a compiler that is not told of C++20.
+mkdir "$work/plain"
+cp "$work/hello.c" "$work/plain"
+cat >"$work/plain/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(plain LANGUAGES C)
+find_package(fluxon 0.1 REQUIRED)
+add_executable(hello_c hello.c)
+target_link_libraries(hello_c fluxon::fluxon)
+END
+cmake -S "$work/plain" -B "$work/plain/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/cmake.log" 2>&1 &&
+  cmake --build "$work/plain/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; exit 1; }
+check "$work/plain/build/hello_c" "from C"
+said=$("$cxx" -std=c++17 -fsyntax-only "$work/hello.cpp" $(pkg-config --cflags fluxon) 2>&1 | grep -m 1 error:) || true
+case $said in
+  *"fluxon.hpp needs C++20"*) ;;
+  *) echo "of C++17 the compiler says '$said' first"; exit 1 ;;
+esac
+
+# Units start what lies beside them.
+for unit in fluxon-master.service fluxon-owner@.service fluxon-ssdd@.service; do
+  program=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$prefix/lib/systemd/system/$unit")
+  [ "${program%/*}" = "$prefix/bin" ] && [ -x "$program" ] || { echo "$unit starts '$program', not a program of $prefix"; exit 1; }
+done
 
 # Everything that a program needs was installed with it.
 for program in fluxon-master fluxon-owner fluxon-ssdd fluxonctl; do

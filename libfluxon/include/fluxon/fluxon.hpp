@@ -8,6 +8,10 @@
 // released, a grant aborted, when it is destroyed.
 #pragma once
 
+#if __cplusplus <= 201703L
+#error "fluxon.hpp needs C++20: -std=c++20, or CMAKE_CXX_STANDARD 20 in CMake"
+#endif
+
 #include <fluxon/fluxon.h>
 
 #include <cstddef>
