@@ -1,13 +1,8 @@
 #include "base/config.h"
 
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
@@ -28,12 +23,17 @@ struct Unexpected {};
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
+#include "base/host_defaults.h"
 #include "base/ids.h"
 #include "base/json.h"
+#include "base/read_file.h"
 #include "base/size.h"
 
 namespace fluxon {
 namespace {
+
+constexpr uint64_t kMostFileBytes = kMiB;
+constexpr Duration kFilePatience = seconds(2);
 
 // One key of a section: reads its value into the configuration, or says what is accepted.
 struct Field {
@@ -45,6 +45,13 @@ using Section = std::map<std::string, Field>;
 Field text(std::string& to) {
   return {"a string", [&to](const toml::node& node) {
             if (!node.is_string()) return false;
+            to = node.as_string()->get();
+            return true;
+          }};
+}
+Field path(std::string& to) {
+  return {"\"\" or an absolute path", [&to](const toml::node& node) {
+            if (!node.is_string() || !(node.as_string()->get().empty() || node.as_string()->get().starts_with('/'))) return false;
             to = node.as_string()->get();
             return true;
           }};
@@ -186,13 +193,13 @@ std::map<std::string, Section> schemaOf(Config& config) {
         {"shm_root", text(config.common.shmRoot)},
         {"shm_group", text(config.common.shmGroup)},
         {"log_level", oneOf(config.common.logLevel, "\"debug\", \"info\", \"warn\" or \"error\"", {"debug", "info", "warn", "error"})},
-        {"secret_file", text(config.common.secretFile)},
+        {"secret_file", path(config.common.secretFile)},
         {"master", remote(config.common.master)},
-        {"tls_ca", text(config.common.tlsCa)},
-        {"tls_certificate", text(config.common.tlsCertificate)},
-        {"tls_key", text(config.common.tlsKey)}}},
+        {"tls_ca", path(config.common.tlsCa)},
+        {"tls_certificate", path(config.common.tlsCertificate)},
+        {"tls_key", path(config.common.tlsKey)}}},
       {"master",
-       {{"state_dir", text(config.master.stateDir)},
+       {{"state_dir", path(config.master.stateDir)},
         {"http", listen(config.master.http)},
         {"listen", listen(config.master.listen)},
         {"lease_ms", duration(config.master.lease, "milliseconds from 200 to 3600000", 200, 3'600'000)},
@@ -251,9 +258,11 @@ Error checkTogether(const Config& config, const toml::table& document, const std
     return refuse("owner", "link", "= \"" + toString(config.owner.link) + "\" tells other owners no address and needs owner.advertise");
   }
   const size_t paths = config.owner.largeFilePaths.size(), limits = config.owner.largeLimitBytes.size();
-  if (limits != 0 && limits != paths) {
-    return refuse("owner", "large_limit_size", "has " + std::to_string(limits) + " sizes for " + std::to_string(paths) +
-                                                   " owner.large_file_paths (accepted: as many, or none)");
+  if (limits != paths) {
+    return refuse("owner", limits == 0 ? "large_file_paths" : "large_limit_size",
+                  limits == 0 ? "names folders of an SSD tier without their owner.large_limit_size (accepted: a size for each, or neither)"
+                              : "has " + std::to_string(limits) + " sizes for " + std::to_string(paths) +
+                                    " owner.large_file_paths (accepted: as many)");
   }
   if (config.ssdd.backend == "psync" && limits > 1) {
     return refuse("ssdd", "backend", "= \"psync\" serves one of owner.large_file_paths, not " + std::to_string(limits) +
@@ -267,18 +276,35 @@ Error checkTogether(const Config& config, const toml::table& document, const std
 
 void fillDefaults(Config& config) {
   if (config.owner.node.empty()) {
-    char host[65] = {};
-    ::gethostname(host, sizeof host - 1);
-    const std::string shortened = std::string(host).substr(0, kMaxNameBytes);
-    config.owner.node = validName(shortened) ? shortened : "node0";
+    NodeName name = nodeNameOfThisHost();
+    config.owner.node = std::move(name.name);
+    config.owner.nodeWhy = std::move(name.why);
   }
   if (config.up.nodes.empty()) config.up.nodes = {config.owner.node};
-  if (config.master.stateDir.empty()) {
-    const char* state = std::getenv("XDG_STATE_HOME");
-    const char* home = std::getenv("HOME");
-    const std::string base = ::geteuid() == 0 ? "/var/lib" : state && *state ? state : home ? std::string(home) + "/.local/state" : "/tmp";
-    config.master.stateDir = base + "/fluxon/" + config.common.cluster;
-  }
+  if (config.master.stateDir.empty()) config.master.stateDir = defaultStateDir(config.common.cluster);
+}
+
+// Of a line that is no TOML: its key, and that a value of letters and digits lacks its quotes.
+struct Hint {
+  std::string key, todo;
+};
+Hint hintFor(const std::string& text, size_t number) {
+  std::istringstream lines(text);
+  std::string line;
+  for (size_t i = 0; i < number && std::getline(lines, line); ++i) {}
+  const auto trimmed = [](const std::string& part) {
+    const size_t from = part.find_first_not_of(" \t\r"), to = part.find_last_not_of(" \t\r");
+    return from == std::string::npos ? "" : part.substr(from, to - from + 1);
+  };
+  const size_t equals = line.find('=');
+  if (equals == std::string::npos) return {};
+  static constexpr const char* kDigits = "0123456789";
+  static constexpr const char* kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  const std::string key = trimmed(line.substr(0, equals)), value = trimmed(line.substr(equals + 1, line.find('#') - equals - 1));
+  if (key.empty() || key.find_first_not_of(std::string(kDigits) + kLetters + "_") != std::string::npos) return {};
+  const bool bare = value.find_first_of(kLetters) != std::string::npos &&
+                    value.find_first_not_of(std::string(kDigits) + kLetters + "_-./:") == std::string::npos;
+  return {key + ": ", bare ? " (write " + key + " = \"" + value + "\")" : ""};
 }
 
 }  // namespace
@@ -294,7 +320,8 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
   try {
     document = toml::parse(text, file);
   } catch (const toml::parse_error& error) {
-    return refuse(position(file, error.source()) + ": " + std::string(error.description()));
+    const Hint hint = hintFor(text, error.source().begin.line);
+    return refuse(position(file, error.source()) + ": " + hint.key + std::string(error.description()) + hint.todo);
   } catch (const Unexpected&) {
     return refuse(file + ": no TOML (accepted: [section] lines, key = value lines)");
   }
@@ -326,14 +353,9 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
 
 Result<Config> Config::load(const std::string& path) {
   if (path.empty()) return parse("", "defaults");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{Code::badConfig, "open " + path + ": " + std::strerror(errno)};
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return Error{Code::badConfig, "read " + path + ": " + std::strerror(EISDIR)};
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return Error{Code::badConfig, "read " + path + ": " + std::strerror(errno)};
-  return parse(text.str(), path);
+  const Result<std::string> text = readFile(path, kMostFileBytes, kFilePatience);
+  if (!text) return Error{Code::badConfig, text.error().detail};
+  return parse(text.value(), path);
 }
 
 std::string Config::show() const {

@@ -25,7 +25,7 @@ struct Config {
     std::string tlsKey;
   } common;
   struct Master {
-    std::string stateDir;              // empty: /var/lib/fluxon/<cluster> for root, $XDG_STATE_HOME/fluxon/<cluster> for others
+    std::string stateDir;              // as host_defaults.h says; empty after load(): there is no default either
     Endpoint http;
     Endpoint listen{false, "", 0};     // for owners and operators on other hosts
     Duration lease = seconds(10);
@@ -33,7 +33,8 @@ struct Config {
     Duration minimumKeyLease = milliseconds(100);
   } master;
   struct Owner {
-    std::string node;                  // empty: the host's name
+    std::string node;                  // as host_defaults.h says
+    std::string nodeWhy;               // no key: why that is not the host's name
     uint64_t segmentBytes = uint64_t{256} << 20;
     uint64_t maxKeys = 65536;
     uint64_t maxClients = 256;

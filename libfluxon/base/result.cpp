@@ -1,5 +1,7 @@
 #include "base/result.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -49,7 +51,12 @@ Code codeFromWire(uint32_t value) {
 
 Error systemError(const std::string& what, int errnoValue) {
   const Code code = errnoValue == EACCES || errnoValue == EPERM ? Code::denied : Code::system;
-  return Error{code, what + ": " + std::strerror(errnoValue)};
+  std::string detail = what + ": " + std::strerror(errnoValue);
+  rlimit limit{};
+  if (errnoValue == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    detail += " (RLIMIT_FSIZE is " + std::to_string(limit.rlim_cur) + " bytes: ulimit -f, or LimitFSIZE= of the unit)";
+  }
+  return Error{code, std::move(detail)};
 }
 
 }  // namespace fluxon

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/cgroup.h"
 #include "shm/node_socket.h"
 
 namespace fluxon::client {
@@ -16,6 +17,12 @@ namespace {
 
 constexpr Duration kLook = milliseconds(100);  // between looks whether the owner is still there
 constexpr Duration kSpin{20'000};
+
+// A waiting thread that spins takes its processor from the owner where there are few.
+unsigned processors() {
+  static const unsigned usable = usableProcessors();
+  return usable;
+}
 
 uint32_t of(shm::CommandState state) { return static_cast<uint32_t>(state); }
 
@@ -27,7 +34,7 @@ CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& head
       life_(header.life.load()),
       bell_(bell),
       socket_(socket),
-      spin_(std::thread::hardware_concurrency() > 2) {
+      spin_(processors() > 2) {
   // Giving a slot or a grant back needs no memory.
   free_.reserve(shm::kCommandSlots);
   abandoned_.reserve(shm::kCommandSlots);

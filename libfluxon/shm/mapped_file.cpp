@@ -16,6 +16,14 @@
 
 namespace fluxon::shm {
 
+int Descriptor::moved(int fd) {
+  const int above = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return above;
+}
+
 Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
@@ -50,6 +58,15 @@ Result<MappedFile> MappedFile::open(const std::string& path, Access access) {
   Result<Descriptor> fd = openFile(path, access);
   if (!fd) return fd.error();
   return map(fd->get(), access, path);
+}
+
+Error createError(const std::string& what, const std::string& path, int errnoValue) {
+  struct statvfs fs;
+  if (errnoValue != ENOSPC || ::statvfs(path.substr(0, path.rfind('/')).c_str(), &fs) != 0 || fs.f_files == 0 || fs.f_ffree > 0) {
+    return systemError(what + " " + path, errnoValue);
+  }
+  return {Code::noSpace,
+          path + " needs an inode, and none of the " + std::to_string(fs.f_files) + " of its file system is free (nr_inodes)"};
 }
 
 namespace {
@@ -101,7 +118,7 @@ Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode,
                               const std::function<void(uint64_t)>& progress) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return systemError("remove " + path, errno);
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd) return systemError("create " + path, errno);
+  if (!fd) return createError("create", path, errno);
   struct statvfs fs;
   const bool fits = ::fstatvfs(fd.get(), &fs) != 0 || uint64_t{fs.f_bavail} * fs.f_bsize >= bytes;
   const Result<Reserved> reserved = fits ? reserveSpace(fd.get(), path, bytes, progress) : tooSmall(fd.get(), path, bytes);

@@ -10,10 +10,14 @@
 
 namespace fluxon::shm {
 
+// Never 0, 1 or 2: a program that was started with those closed gets them from its first opens, and what it prints would be written
+// into our files and sockets. Such a number is exchanged at once for one from 3 up (closed on exec); only for that moment, which no
+// call can spare us, another thread may print into it.
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
+  // Takes over what a call has returned; below 0, with errno: none.
+  explicit Descriptor(int fd) : fd_(0 <= fd && fd <= 2 ? moved(fd) : fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -22,8 +26,12 @@ class Descriptor {
   ~Descriptor();
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  // Gives it up to the caller.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
+  static int moved(int fd);
+
   int fd_ = -1;
 };
 
@@ -54,6 +62,9 @@ class MappedFile {
   void* base_ = nullptr;
   uint64_t bytes_ = 0;
 };
+
+// Why a file or folder could not be made, by errno: noSpace names inodes where none is left, else as systemError().
+Error createError(const std::string& what, const std::string& path, int errnoValue);
 
 // Creates `path` anew (an older file of that name is unlinked; its inode lives on in those who map it), `bytes` long, with all
 // its space reserved. `progress` is called after each GiB. Too little space is an error here, never a SIGBUS later:

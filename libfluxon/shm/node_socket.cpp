@@ -69,6 +69,8 @@ ssize_t receiveMessage(int socket, void* message, size_t bytes, int* descriptors
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = std::min((head->cmsg_len - CMSG_LEN(0)) / sizeof(int), most);
     std::memcpy(descriptors, CMSG_DATA(head), count * sizeof(int));
+    // As the kernel numbers them they may be 0, 1 or 2.
+    for (size_t i = 0; i < count; ++i) descriptors[i] = Descriptor(descriptors[i]).release();
   }
   return n;
 }

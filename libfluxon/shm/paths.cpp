@@ -9,11 +9,49 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/ids.h"
 #include "shm/directory_writer.h"
 
 namespace fluxon::shm {
+namespace {
+
+DIR* openFolder(const std::string& path) {
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC));
+  DIR* dir = fd ? ::fdopendir(fd.get()) : nullptr;
+  if (dir) fd.release();
+  return dir;
+}
+
+// "a symbolic link of user 5, not a folder"
+std::string describe(const struct stat& info) {
+  const char* kind = S_ISLNK(info.st_mode)    ? "a symbolic link"
+                     : S_ISREG(info.st_mode)  ? "a file"
+                     : S_ISFIFO(info.st_mode) ? "a fifo"
+                     : S_ISSOCK(info.st_mode) ? "a socket"
+                                              : "a device";
+  return std::string(kind) + " of user " + std::to_string(info.st_uid) + ", not a folder";
+}
+
+// Of one path, as it is spelled.
+Error checkSteps(const std::string& path) {
+  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string step = path.substr(0, end);
+    struct stat info;
+    if (::lstat(step.c_str(), &info) != 0) return errno == ENOENT ? Error() : systemError("stat " + step, errno);
+    if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+      return {Code::denied, step + " belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid()) +
+                                " or root: who could replace what is below it"};
+    }
+    if (S_ISDIR(info.st_mode) && (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0) {
+      return {Code::denied, step + " can be written by everybody, who could replace what is below it (accepted: mode o-w, or sticky)"};
+    }
+    if (end == std::string::npos) return {};
+  }
+}
+
+}  // namespace
 
 Result<Paths> Paths::of(const std::string& root, const std::string& cluster) {
   if (!validName(cluster)) {
@@ -36,7 +74,7 @@ Result<Paths> Paths::of(const std::string& root, const std::string& cluster) {
 
 std::vector<std::string> Paths::nodes() const {
   std::vector<std::string> names;
-  DIR* dir = ::opendir(clusterDir().c_str());
+  DIR* dir = openFolder(clusterDir());
   if (!dir) return names;
   while (const dirent* entry = ::readdir(dir)) {
     struct stat info;
@@ -49,21 +87,35 @@ std::vector<std::string> Paths::nodes() const {
   return names;
 }
 
-Error makeDirectory(const std::string& path, int group) {
-  const bool made = ::mkdir(path.c_str(), 0700) == 0;
-  if (!made && errno != EEXIST) return systemError("mkdir " + path, errno);
+Error checkFolder(const std::string& path) {
   struct stat info;
-  if (::lstat(path.c_str(), &info) != 0) return systemError("stat " + path, errno);
-  if (!S_ISDIR(info.st_mode)) return {Code::denied, path + " is in the way and is not a folder"};
+  if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT ? Error() : systemError("stat " + path, errno);
+  if (!S_ISDIR(info.st_mode)) return {Code::denied, path + " is in the way: " + describe(info)};
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
     return {Code::denied, path + " belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid())};
   }
+  return {};
+}
+
+Error makeDirectory(const std::string& path, int group) {
+  const bool made = ::mkdir(path.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return createError("mkdir", path, errno);
+  if (Error error = checkFolder(path); !error.ok()) return error;
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) return systemError("stat " + path, errno);
   // A folder that is there keeps its mode, which may let a group in, unless others can write to it.
   if (info.st_uid != ::geteuid() || (group < 0 && !made && (info.st_mode & 0027) == 0)) return {};
   if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0)
     return systemError("chown " + path, errno);
   if (::chmod(path.c_str(), group >= 0 ? 0750 : 0700) != 0) return systemError("chmod " + path, errno);
   return {};
+}
+
+Error checkWay(const std::string& path) {
+  std::error_code none;
+  const std::string followed = std::filesystem::weakly_canonical(path, none);
+  if (Error error = checkSteps(path); !error.ok() || followed.empty()) return error;
+  return checkSteps(followed);
 }
 
 Error makeDirectories(const Paths& paths, const std::string& directory, int group) {
@@ -74,7 +126,7 @@ Error makeDirectories(const Paths& paths, const std::string& directory, int grou
 }
 
 void unlinkNodeFiles(const Paths& paths, const std::string& node) {
-  DIR* dir = ::opendir(paths.nodeDir(node).c_str());
+  DIR* dir = openFolder(paths.nodeDir(node));
   if (!dir) return;
   while (const dirent* entry = ::readdir(dir)) {
     const std::string name = entry->d_name;
@@ -111,7 +163,7 @@ Result<Descriptor> openLocked(const std::string& path, int flags, const std::fun
   // lock that we got is on a file without a name.
   for (int attempt = 0;; ++attempt) {
     Descriptor fd(::open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-    if (!fd) return systemError("open " + path, errno);
+    if (!fd) return createError("open", path, errno);
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
       struct stat ours, named;
       if (::fstat(fd.get(), &ours) != 0 || ::stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino) continue;
@@ -165,19 +217,15 @@ bool LockFile::named(const std::string& path) const {
 }
 
 bool LockFile::held(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return false;
-  const bool busy = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(fd);
-  return busy;
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  return fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 long LockFile::holder(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return 0;
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return 0;
   char text[32] = {};
-  const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
-  ::close(fd);
+  const ssize_t n = ::pread(fd.get(), text, sizeof text - 1, 0);
   return n > 0 ? std::strtol(text, nullptr, 10) : 0;
 }
 

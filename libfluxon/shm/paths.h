@@ -32,8 +32,14 @@ struct Paths {
   std::vector<std::string> nodes() const;
 };
 
+// Can a folder be here, or be made here: nothing, or a folder of this user or root. denied: what is in the way and whose it is.
+Error checkFolder(const std::string& path);
 // Makes a folder of the modes above if it is not there; refuses a link and somebody else's. `group` -1: 0700.
 Error makeDirectory(const std::string& path, int group);
+// Who can replace a folder on the way to what must be kept can replace that. denied: one of those on the way to `path`, links followed, or
+// `path` itself, belongs to somebody else than this user or root, or all can write to it and it is not sticky. What is not there is not
+// looked at.
+Error checkWay(const std::string& path);
 // Makes root, cluster and `directory` below it as needed.
 Error makeDirectories(const Paths& paths, const std::string& directory, int group);
 

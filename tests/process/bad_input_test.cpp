@@ -169,7 +169,7 @@ TEST_CASE("a configuration that is wrong: 78, the line, the value and what is ac
       {"[owner]\nhttp = \"127.0.0.1:99999\"\n", 2, {"99999", "ADDRESS:PORT"}},
       {"[master]\nlease_ms = 1\n", 2, {"lease_ms = 1", "200 to 3600000"}},
       {"[master]\nlease_ms = 99999999999999999999\n", 2, {}},
-      {"[master]\nstate_dir = [\"a\"]\n", 2, {"state_dir", "a string"}},
+      {"[master]\nstate_dir = [\"a\"]\n", 2, {"state_dir", "an absolute path"}},
       {"[common]\nlog_level = \"loud\"\n", 2, {"loud", "debug"}},
       {"[common]\ncluster = \"\"\n", 2, {"cluster", "1 to 32"}},
       {"[common]\ncluster = \"a\\nb\"\n", 2, {"cluster", "1 to 32"}},
@@ -363,10 +363,10 @@ TEST_CASE("what cannot be cleared away is named, and left as it is") {
   CHECK(read(precious) == "treasure");
   fs::create_directories(cluster);
   fs::create_directory_symlink(place.folder(), node);
-  refused(77, node + " is in the way and is not a folder");
+  refused(77, node + " is in the way: a symbolic link of user " + std::to_string(::geteuid()) + ", not a folder");
   fs::create_directories(place.root());
   write(cluster, "");
-  refused(77, cluster + " is in the way and is not a folder");
+  refused(77, cluster + " is in the way: a file of user " + std::to_string(::geteuid()) + ", not a folder");
   if (::geteuid() != 0) {
     MESSAGE("SKIPPED: a folder of another user needs root");
     return;
@@ -433,8 +433,11 @@ TEST_CASE("an http port that is taken: 69 and the address; nothing of the start 
     const Ended ended = begin(program, "--config " + config);
     CHECK(ended.status == 69);
     const std::string said = complaint(ended, program);
-    CHECK_MESSAGE((has(said, "listen on " + port.address) && has(said, "Address already in use")), said);
+    CHECK(said == "service unavailable: listen on " + port.address + ": Address already in use");
   }
+  const Ended link = begin("fluxon-owner", "--config " + place.configure("link = \"" + port.address + "\"\n"));
+  CHECK(link.status == 69);
+  CHECK(complaint(link, "fluxon-owner") == "service unavailable: listen on " + port.address + ": Address already in use");
   CHECK_FALSE(fs::exists(place.root() + "/t/n0"));
   CHECK_FALSE(fs::exists(place.root() + "/t/.master/socket"));
   const std::string nowhere = place.configure("http = \"no.such.host.invalid:1\"\n", "http = \"192.0.2.1:0\"\n");

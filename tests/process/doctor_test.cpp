@@ -73,8 +73,8 @@ TEST_CASE("doctor: every check says something, in text and in JSON; a host where
   for (std::string line; std::getline(lines, line);) CHECK_MESSAGE((line.starts_with("ok    ") || line.starts_with("warn  ")), line);
   const Ended json = doctor(config, "--json");
   CHECK(json.status == 0);
-  for (const std::string check : {"kernel", "shm", "memory", "swap", "hugepages", "memlock", "nofile", "io_uring", "ssd", "clocks", "rails",
-                                  "ports", "leftovers", "cluster"}) {
+  for (const std::string check : {"kernel", "shm", "memory", "swap", "hugepages", "memlock", "nofile", "limits", "io_uring", "ssd",
+                                  "clocks", "rails", "ports", "leftovers", "cluster"}) {
     CAPTURE(check);
     CHECK(std::count(ended.out.begin(), ended.out.end(), '\n') == std::count(json.out.begin(), json.out.end(), '\n'));
     CHECK_FALSE(linesOf(ended, check).empty());
@@ -97,6 +97,11 @@ TEST_CASE("doctor: limits of the process are judged") {
   CHECK(none.status == 69);
   CHECK(has(linesOf(none, "nofile"), "fail  nofile "));
   CHECK(none.err == "fluxonctl: 1 check has failed\n");
+  const Ended file = execute("ulimit -f 2048; " + kCtl + " --config " + config + " doctor");
+  CHECK(file.status == 69);
+  CHECK_MESSAGE(has(linesOf(file, "limits"), "fail  limits     RLIMIT_FSIZE allows files of 1 MiB, a segment has 16.0 MiB"), file.out);
+  const Ended time = execute("ulimit -t 100; " + kCtl + " --config " + config + " doctor");
+  CHECK(has(linesOf(time, "limits"), "warn  limits     RLIMIT_CPU is 100 s"));
   CHECK(has(linesOf(execute("ulimit -l 64; " + kCtl + " --config " + config + " doctor"), "memlock"), "limit 64 KiB"));
 }
 
@@ -120,7 +125,8 @@ TEST_CASE("doctor: a root that cannot be made, or is no folder, fails") {
   const Place place;
   CHECK(has(linesOf(doctor(place.configure("", "", place.folder() + "/no/root")), "shm"), "fail  shm "));
   std::ofstream(place.folder() + "/file") << "x";
-  CHECK(has(linesOf(doctor(place.configure("", "", place.folder() + "/file")), "shm"), "is not a folder"));
+  CHECK(has(linesOf(doctor(place.configure("", "", place.folder() + "/file")), "shm"),
+            "fail  shm        " + place.folder() + "/file is in the way: a file of user " + std::to_string(::geteuid()) + ", not a "));
   const Ended missing = doctor(place.configure("", "", place.folder() + "/no/root"));
   CHECK(missing.status == 69);
   CHECK_MESSAGE(has(linesOf(missing, "shm"), "/no: No such file or directory"), missing.out);
@@ -161,12 +167,53 @@ TEST_CASE("doctor: folders of the SSD tier: made or to be made, on tmpfs, twice 
   CHECK(has(ssd({shm}, "1MB"), "it is a tmpfs"));
   CHECK(has(ssd({file}, "1MB"), "is not a folder"));
   CHECK(has(ssd({place.folder() + "/no/new"}, "1MB"), "cannot be made: " + place.folder() + "/no: No such file or directory"));
+  fs::create_symlink("nowhere", place.folder() + "/link");
+  CHECK(has(ssd({place.folder() + "/link"}, "1MB"), "/link: is a symbolic link to what is not there"));
   // Shard files that are there are the node's own.
   const std::string root = place.folder() + "/t_cluster_kv_ssd_storage/n0";
   fs::create_directories(root);
   std::ofstream(root + "/shard-000") << std::string(1 << 20, 'x');
   CHECK(has(ssd({place.folder()}, "1MB"), " already theirs; "));
   fs::remove_all(shm);
+}
+
+TEST_CASE("doctor: the folder of an SSD tier that another user, or no folder, is in the way of fails as ssdd will") {
+  const Place place;
+  const std::string config = place.configure("large_file_paths = [\"" + place.folder() + "\"]\nlarge_limit_size = [\"1MB\"]\n");
+  const std::string storage = place.folder() + "/t_cluster_kv_ssd_storage";
+  std::ofstream(storage) << "x";
+  CHECK(has(linesOf(doctor(config), "ssd"), "fail  ssd        " + storage + " is in the way: a file of user "));
+  fs::remove(storage);
+  if (::geteuid() != 0) {
+    MESSAGE("SKIPPED: only root can give a folder away");
+    return;
+  }
+  fs::create_directory(storage);
+  REQUIRE(::chown(storage.c_str(), 12345, 12345) == 0);
+  CHECK(has(linesOf(doctor(config), "ssd"), "fail  ssd        " + storage + " belongs to user 12345, not to 0"));
+}
+
+TEST_CASE("doctor and status see daemons whose files have been removed beneath them, and who maps removed files") {
+  Cluster cluster;
+  fluxon::Client client = cluster.client();
+  client.put("k", valueOf(1, 100'000));
+  const std::string master = std::to_string(cluster.pid("master")), owner = std::to_string(cluster.pid("n0"));
+  cluster.stop();  // before they can find out themselves
+  fs::remove_all(cluster.root());
+  const Ended ended = doctor(cluster.config(), "--node n0");
+  CHECK(ended.status == 69);
+  const std::string line = linesOf(ended, "cluster");
+  const std::string socket = cluster.root() + "/t/.master/socket";
+  CHECK_MESSAGE(has(line, "process " + master + " (fluxon-master) listens on " + socket + ", which has been removed"), line);
+  CHECK(has(line, "process " + owner + " (fluxon-owner) listens on " + cluster.root() + "/t/n0/socket, which has been removed"));
+  const std::string left = linesOf(ended, "leftovers");
+  CHECK_MESSAGE(has(left, " of removed files below " + cluster.root() + " are mapped by "), left);
+  CHECK(has(left, "process " + owner + " (fluxon-owner)"));
+  CHECK(has(left, "process " + std::to_string(::getpid()) + " ("));
+  const Ended status = execute(kCtl + " --config " + cluster.config() + " status");
+  CHECK(status.status == 69);
+  CHECK_MESSAGE(has(status.err, "the master of cluster t cannot be reached: process " + master), status.err);
+  for (const std::string process : {"n0", "master"}) cluster.kill(process);
 }
 
 TEST_CASE("doctor: a folder of another user in the way fails") {

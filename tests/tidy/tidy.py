@@ -217,7 +217,7 @@ def check_config(tree, options):
     for match in re.finditer(r'\{"(\w+)",\s*(\{)?', schema):
         if match.group(2):
             section = match.group(1)
-        elif re.match(r'\s*(name|nameOrNone|text|flag|number|duration|size|listen|remote|host|names|paths|sizes|oneOf)\(',
+        elif re.match(r'\s*(name|nameOrNone|path|text|flag|number|duration|size|listen|remote|host|names|paths|sizes|oneOf)\(',
                       schema[match.end():]):
             code.add(f'[{section}] {match.group(1)}')
         # "debug" and its like are values

@@ -1,16 +1,23 @@
 // base: sizes, names, ids, results, JSON strings, the configuration file.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/config.h"
 #include "base/extent.h"
+#include "base/host_defaults.h"
 #include "base/ids.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/read_file.h"
 #include "base/result.h"
 #include "base/size.h"
 
@@ -247,7 +254,8 @@ TEST_CASE("config: what is shown can be read again") {
 
 TEST_CASE("config: each path of the SSD tier has its limit, and the line says so") {
   CHECK(config("").owner.largeLimitBytes.empty());
-  CHECK(config("[owner]\nlarge_file_paths=['/a','/b']\n").owner.largeLimitBytes.empty());
+  CHECK(contains(wrong("[owner]\n\nlarge_file_paths=['/a','/b']\n"), "f.toml:3: owner.large_file_paths names folders of an SSD tier "));
+  CHECK(config("[owner]\nlarge_file_paths=[]\nlarge_limit_size=[]\n").owner.largeLimitBytes.empty());
   CHECK(config("[owner]\nlarge_file_paths=['/a']\nlarge_limit_size=['512.9B']\n").owner.largeLimitBytes.at(0) == 512);
   CHECK(contains(wrong("[owner]\nlarge_file_paths=['/a','/b']\nlarge_limit_size=['4GB']\n"),
                  "f.toml:3: owner.large_limit_size has 1 sizes for 2 owner.large_file_paths"));
@@ -362,6 +370,68 @@ TEST_CASE("config: a refusal has one line, whatever it quotes") {
     const std::string why = wrong(text);
     CHECK(std::none_of(why.begin(), why.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }));
   }
+}
+
+TEST_CASE("config: a value without its quotes is told with them, and its key") {
+  CHECK(contains(wrong("[owner]\nsegment_size = 64GB  # all of it\n"), "f.toml:2: segment_size: "));
+  CHECK(wrong("[owner]\nsegment_size = 64GB  # all of it\n").ends_with(" (write segment_size = \"64GB\")"));
+  CHECK(wrong("[common]\ncluster = cache\n").ends_with(" (write cluster = \"cache\")"));
+  CHECK_FALSE(contains(wrong("[owner]\nnode = = 1\n"), "(write"));
+  CHECK_FALSE(contains(wrong("[owner]\nsegment_size = 99999999999999999999\n"), "(write"));
+}
+
+TEST_CASE("config: files that must be found from everywhere have absolute paths") {
+  for (const char* key : {"secret_file", "tls_ca", "tls_certificate", "tls_key"}) {
+    CHECK(contains(wrong("[common]\n" + std::string(key) + " = 'secret'\n"), "(accepted: \"\" or an absolute path)"));
+  }
+  CHECK(contains(wrong("[master]\nstate_dir = 'state'\n"), "(accepted: \"\" or an absolute path)"));
+}
+
+TEST_CASE("node names: that of the host; cut or replaced, with a hash that keeps hosts apart, and the reason") {
+  CHECK(nodeNameOf("a.example", "").name == "a.example");
+  CHECK(nodeNameOf("a.example", "").why.empty());
+  CHECK(nodeNameOf(std::string(32, 'x'), "").name == std::string(32, 'x'));
+  const std::string pod = "llama-70b-prefill-worker-deployment-5d9c7b-";
+  const NodeName one = nodeNameOf(pod + "x2k4p", ""), other = nodeNameOf(pod + "q8m2z", "");
+  CHECK(one.name.starts_with("llama-70b-prefill-worke-"));
+  CHECK(one.name.size() == 32);
+  CHECK(validName(one.name));
+  CHECK(one.name != other.name);
+  CHECK(one.name == nodeNameOf(pod + "x2k4p", "").name);
+  CHECK(contains(one.why, pod + "x2k4p, is longer than 32 characters"));
+  for (const char* bad : {"h\xC3\xB6st", ".hidden", "a b", "a/b"}) {
+    const NodeName name = nodeNameOf(bad, "");
+    CHECK(validName(name.name));
+    CHECK(name.name.starts_with("node-"));
+    CHECK(name.name != nodeNameOf("\xC3\xA4st", "").name);
+    CHECK(contains(name.why, bad));
+  }
+  CHECK(nodeNameOf("", "1234").name == nodeNameOf("(none)", "1234").name);
+  CHECK(nodeNameOf("", "1234").name != nodeNameOf("", "5678").name);
+}
+
+TEST_CASE("a file is read to its end, or to the most that is taken; a pipe until its writers have ended, if they write") {
+  char path[] = "/tmp/fluxon-read-XXXXXX";
+  const int fd = ::mkstemp(path);
+  REQUIRE(::write(fd, "text", 4) == 4);
+  CHECK(readFile(path, 4, milliseconds(10)).value() == "text");
+  CHECK(contains(readFile(path, 3, milliseconds(10)).error().detail, "it is longer than 3 B"));
+  CHECK(contains(readFile("/dev/zero", 1 << 20, milliseconds(10)).error().detail, "read /dev/zero: it is longer than 1 MiB"));
+  CHECK(contains(readFile("/tmp", 4, milliseconds(10)).error().detail, "read /tmp: Is a directory"));
+  REQUIRE(::unlink(path) == 0);
+  CHECK(contains(readFile(path, 4, milliseconds(10)).error().detail, std::string("open ") + path + ": No such file"));
+  REQUIRE(::mkfifo(path, 0600) == 0);
+  CHECK(contains(readFile(path, 4, milliseconds(10)).error().detail, "nothing came for 10 ms"));
+  std::thread writer([&] {
+    const int to = ::open(path, O_WRONLY);
+    CHECK(::write(to, "te", 2) == 2);
+    CHECK(::write(to, "xt", 2) == 2);
+    ::close(to);
+  });
+  CHECK(readFile(path, 4, seconds(10)).value() == "text");
+  writer.join();
+  ::unlink(path);
+  ::close(fd);
 }
 
 TEST_CASE("config: a file that cannot be read is an error") {

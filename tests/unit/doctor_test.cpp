@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "doctor_checks.h"
+#include "processes.h"
 
 namespace fluxon::ctl {
 namespace {
@@ -61,9 +62,87 @@ TEST_CASE("shm: a disk is a warning, a folder that cannot be made fails with the
   CHECK(checkShm(facts).found == "/dev/shm/fluxon-0: belongs to user 5, not to 0");
 }
 
-TEST_CASE("memory: segments that memory cannot hold are a warning") {
-  CHECK(checkMemory({kGiga, kGiga}).verdict == Verdict::ok);
-  CHECK(checkMemory({kGiga, kGiga + 1}).verdict == Verdict::warn);
+TEST_CASE("shm: room for some clients is a warning that says for how many, for none a failure; bytes and inodes count") {
+  ShmFacts facts = roomy();
+  facts.maxClients = 4;
+  facts.bytesPerClient = kMega;
+  facts.filesPerNode = 7;
+  facts.freeBytes = 2 * kGiga + 8 * kMega;
+  CHECK(checkShm(facts).verdict == Verdict::ok);
+  CHECK(says(checkShm(facts), "2 nodes need 2 GiB, and 8 MiB for 8 clients"));
+  facts.freeBytes -= 1;
+  CHECK(checkShm(facts).verdict == Verdict::warn);
+  CHECK(says(checkShm(facts), "there is room for 7 of 8 clients"));
+  facts.freeBytes = 2 * kGiga + kMega;
+  CHECK(checkShm(facts).verdict == Verdict::fail);
+  CHECK(says(checkShm(facts), "no room for one client of each node"));
+  facts.freeBytes = 10 * kGiga;
+  facts.freeFiles = 22;
+  CHECK(checkShm(facts).verdict == Verdict::ok);
+  facts.freeFiles = 21;
+  CHECK(checkShm(facts).verdict == Verdict::warn);
+  CHECK(says(checkShm(facts), "room for 7 of 8 clients by its free inodes, 21"));
+  CHECK(advises(checkShm(facts), "nr_inodes"));
+  facts.freeFiles = 9;
+  CHECK(checkShm(facts).verdict == Verdict::fail);
+  facts.presentFiles = 13;
+  CHECK(checkShm(facts).verdict == Verdict::ok);
+}
+
+TEST_CASE("memory: segments that memory cannot hold are a warning; that the control group cannot hold, a failure") {
+  MemoryFacts facts{.availableBytes = kGiga, .wantedBytes = kGiga};
+  CHECK(checkMemory(facts).verdict == Verdict::ok);
+  facts.wantedBytes = kGiga + 1;
+  CHECK(checkMemory(facts).verdict == Verdict::warn);
+  facts = {.availableBytes = kGiga, .wantedBytes = 2 * kMega, .clientBytes = kMega, .groupRoomBytes = 3 * kMega, .group = "x allows 4 MiB"};
+  CHECK(checkMemory(facts).verdict == Verdict::ok);
+  CHECK(says(checkMemory(facts), "1 GiB available, x allows 4 MiB; nodes will take 2 MiB more, their clients up to 1 MiB"));
+  facts.groupRoomBytes = 2 * kMega;
+  CHECK(checkMemory(facts).verdict == Verdict::warn);
+  facts.groupRoomBytes = 2 * kMega - 1;
+  CHECK(checkMemory(facts).verdict == Verdict::fail);
+}
+
+TEST_CASE("limits: a file size below the segment fails, below a shard's limit warns, and so does any time of the processor") {
+  LimitFacts facts{.largestFile = kMega, .largestLimit = kGiga};
+  CHECK(checkLimits(facts).at(0).verdict == Verdict::ok);
+  facts.fileBytes = kGiga - 1;
+  CHECK(checkLimits(facts).at(0).verdict == Verdict::warn);
+  CHECK(says(checkLimits(facts).at(0), "large_limit_size has 1 GiB"));
+  facts.fileBytes = kMega - 1;
+  CHECK(checkLimits(facts).at(0).verdict == Verdict::fail);
+  facts = {.cpuSeconds = 60};
+  CHECK(checkLimits(facts).at(0).verdict == Verdict::warn);
+  CHECK(says(checkLimits(facts).at(0), "RLIMIT_CPU is 60 s"));
+}
+
+TEST_CASE("sockets of a cluster in /proc/net/unix: those that listen, by their path") {
+  const std::string table =
+      "Num       RefCount Protocol Flags    Type St Inode Path\n"
+      "0000000000000000: 00000002 00000000 00010000 0005 01 11 /dev/shm/f/t/n0/socket\n"
+      "0000000000000000: 00000003 00000000 00000000 0005 03 12 /dev/shm/f/t/n0/socket\n"
+      "0000000000000000: 00000002 00000000 00010000 0005 01 13 /dev/shm/f/t/n0/socket\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 14 /dev/shm/f/t/.master/socket\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 15 /dev/shm/f/tt/.master/socket\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 16 /dev/shm/f/t/a/b/socket\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 17\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 18 /dev/shm/f/t/n 0/socket\n";
+  const auto found = listenersBelow(table, "/dev/shm/f/t");
+  CHECK(found.size() == 3);
+  CHECK(found.at("/dev/shm/f/t/n0/socket") == std::vector<uint64_t>{11, 13});
+  CHECK(found.at("/dev/shm/f/t/.master/socket") == std::vector<uint64_t>{14});
+  CHECK(found.count("/dev/shm/f/t/n 0/socket") == 1);
+}
+
+TEST_CASE("removed files in /proc/PID/maps: their length, by device and inode") {
+  const std::string maps =
+      "7f0000000000-7f0000002000 r--s 00000000 00:1b 77                         /dev/shm/f/t/n0/segment (deleted)\n"
+      "7f0000002000-7f0000003000 rw-s 00002000 00:1b 77                         /dev/shm/f/t/n0/segment (deleted)\n"
+      "7f0000003000-7f0000004000 r--s 00000000 00:1b 78                         /dev/shm/f/t/n0/keys\n"
+      "7f0000004000-7f0000005000 r--s 00000000 00:1b 79                         /dev/shm/ff/t/n0/keys (deleted)\n"
+      "7f0000005000-7f0000006000 rw-p 00000000 00:00 0 \n";
+  const auto found = removedMappings(maps, "/dev/shm/f");
+  CHECK(found == std::map<std::string, uint64_t>{{"00:1b 77", 0x3000}});
 }
 
 TEST_CASE("swap: a warning only where segments can be swapped") {
@@ -166,6 +245,9 @@ TEST_CASE("leftovers: none is ok, memory of the dead is a warning, another user'
   left.inOurWay = true;
   CHECK(checkLeftovers({left}, {}).at(0).verdict == Verdict::fail);
   CHECK(checkLeftovers({left, left}, {"x"}).size() == 3);
+  const Finding mapped = checkLeftovers({}, {}, {"/dev/shm/r", kMega, {"process 12 (python3)", "process 13 (python3)"}}).at(0);
+  CHECK(mapped.verdict == Verdict::warn);
+  CHECK(mapped.found == "1 MiB of removed files below /dev/shm/r are mapped by process 12 (python3), process 13 (python3)");
 }
 
 TEST_CASE("clocks: a boot clock that runs is ok, one that stands or drags fails, a slow source is a warning") {

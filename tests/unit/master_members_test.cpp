@@ -402,7 +402,7 @@ TEST_CASE("key lease: a revoke is acknowledged after its keys are deleted") {
   CHECK(b.answer(b.ask(request)).code == Code::noLease);
 }
 
-TEST_CASE("key lease: one below the minimum is refused with the minimum") {
+TEST_CASE("key lease: one below the minimum, and one longer than a year, is refused with what is accepted") {
   World w;
   Owner a = w.join("a");
   rpc::Request request;
@@ -410,7 +410,11 @@ TEST_CASE("key lease: one below the minimum is refused with the minimum") {
   request.ttlMs = 99;
   const rpc::Reply reply = a.answer(a.ask(request));
   CHECK(reply.code == Code::invalidArgument);
-  CHECK(reply.detail == "lease of 99 ms (minimum 100 ms)");
+  CHECK(reply.detail == "lease of 99 ms (accepted: 100 to 31536000000 ms)");
+  request.ttlMs = 31'536'000'000;
+  CHECK(a.answer(a.ask(request)).code == Code::ok);
+  ++request.ttlMs;
+  CHECK(a.answer(a.ask(request)).code == Code::invalidArgument);
 }
 
 TEST_CASE("key lease: a put under an unknown lease is refused, at its start and at its done") {

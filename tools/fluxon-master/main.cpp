@@ -3,10 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 
+#include "base/host_defaults.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "file_watch.h"
 #include "options.h"
 #include "rpc/access.h"
@@ -24,7 +25,7 @@ namespace {
 constexpr Duration kStopped = milliseconds(100);
 
 int fail(const Error& error) {
-  std::fprintf(stderr, "fluxon-master: %s\n", error.message().c_str());
+  log::last("fluxon-master: " + error.message());
   return sysexit(error.code);
 }
 
@@ -33,6 +34,10 @@ int run(const Options& options) {
   rpc::Daemon daemon;
   log::start("fluxon-master", config.common.logLevel);
 
+  if (config.common.master.enabled) {
+    return fail({Code::badConfig, "common.master = \"" + toString(config.common.master) + "\" is the master of this host: fluxon-master is "
+                                  "for the host whose configuration names none"});
+  }
   kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
   if (config.master.listen.enabled) {
     Result<kj::Own<rpc::Access>> loaded = rpc::Access::load(config.common, rpc::Access::Side::listens);
@@ -46,6 +51,8 @@ int run(const Options& options) {
   Result<shm::LockFile> socketLock = shm::LockFile::acquire(paths->masterDir() + "/lock", what);
   if (!socketLock) return fail(socketLock.error());
 
+  if (config.master.stateDir.empty()) return fail(noStateDir());
+  if (Error error = shm::checkWay(config.master.stateDir); !error.ok()) return fail(error);
   std::error_code created;
   std::filesystem::create_directories(config.master.stateDir, created);
   if (created) return fail({Code::system, "create " + config.master.stateDir + ": " + created.message()});
@@ -115,13 +122,14 @@ int run(const Options& options) {
   // Without its lock the socket may be another's.
   if (socketLock->named(paths->masterDir() + "/lock")) ::unlink(socket.c_str());
   daemon.settle();
-  return lost.ok() ? 0 : fail({lost.code, lost.detail + ": this master ends, and is to be started anew"});
+  return lost.ok() ? daemon.status() : fail({lost.code, lost.detail + ": this master ends, and is to be started anew"});
 }
 
 }  // namespace
 }  // namespace fluxon::master
 
 int main(int argc, char** argv) {
+  fluxon::beginProgram();
   int status = 0;
   const auto options = fluxon::master::parseOptions(argc, argv, status);
   if (!options) return status;

@@ -12,6 +12,7 @@ namespace {
 constexpr uint64_t kLargestPage = 1024;         // entries of one list reply
 constexpr uint64_t kCountSlice = 100;           // keys counted in one slice of work
 constexpr uint64_t kLargestReserve = 256;       // extents of one reserve
+constexpr uint64_t kLongestKeyLeaseMs = uint64_t{365} * 86'400'000;
 
 }  // namespace
 
@@ -314,13 +315,13 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
   answer.id = request.id;
   answer.lease = request.lease;
   if (request.kind == rpc::RequestKind::leaseGrant) {
-    const Duration ttl = milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.ttlMs, uint64_t{365} * 86'400'000)));
-    if (ttl < settings_.minimumKeyLease) {
+    const auto least = static_cast<uint64_t>(settings_.minimumKeyLease.ms());
+    if (request.ttlMs < least || request.ttlMs > kLongestKeyLeaseMs) {
       answer.code = Code::invalidArgument;
-      answer.detail =
-          "lease of " + std::to_string(request.ttlMs) + " ms (minimum " + std::to_string(settings_.minimumKeyLease.ms()) + " ms)";
+      answer.detail = "lease of " + std::to_string(request.ttlMs) + " ms (accepted: " + std::to_string(least) + " to " +
+                      std::to_string(kLongestKeyLeaseMs) + " ms)";
     } else {
-      answer.lease = leases_.grant(identity_.term, ttl, now);
+      answer.lease = leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(request.ttlMs)), now);
     }
   } else if (request.kind == rpc::RequestKind::leaseKeepAlive) {
     if (!leases_.keepAlive(request.lease, now)) answer.code = Code::noLease;

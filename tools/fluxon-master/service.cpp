@@ -388,6 +388,7 @@ std::string Service::metrics() const {
   counter("fluxon_master_owners_fenced_total", "Incarnations of owners fenced.", c.fenced);
   counter("fluxon_master_key_leases_expired_total", "Key leases whose time ran out.", c.leasesExpired);
   counter("fluxon_master_joins_refused_total", "Registrations of owners that were refused.", refusedJoins_.total());
+  counter("fluxon_master_log_lines_dropped_total", "Lines of the log that standard error did not take.", log::dropped());
   counter("fluxon_master_connections_refused_total", "Connections refused before they could ask anything.", refusals_.count());
   for (const auto& [node, member] : core_.members()) {
     if (!member->lives()) continue;

@@ -2,9 +2,9 @@
 #include <grp.h>
 #include <unistd.h>
 
-#include <cstdio>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "node_files.h"
 #include "options.h"
@@ -18,7 +18,7 @@ namespace fluxon::owner {
 namespace {
 
 int fail(const Error& error) {
-  std::fprintf(stderr, "fluxon-owner: %s\n", error.message().c_str());
+  log::last("fluxon-owner: " + error.message());
   return sysexit(error.code);
 }
 
@@ -28,6 +28,9 @@ int run(const Options& options) {
   shm::FaultGuard::install("fluxon-owner");
   log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
 
+  if (options.node == config.owner.node && !config.owner.nodeWhy.empty()) {
+    log::info("node " + options.node + ": " + config.owner.nodeWhy + " (owner.node names another)");
+  }
   kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
   if (config.common.master.enabled) {
     Result<kj::Own<rpc::Access>> loaded = rpc::Access::load(config.common, rpc::Access::Side::connects);
@@ -64,13 +67,14 @@ int run(const Options& options) {
   const NodeFiles::Loss& loss = service.loss();
   if (loss.what != NodeFiles::Loss::What::lock) service.stop().wait(daemon.waitScope());
   daemon.settle();
-  return loss.error.ok() ? 0 : fail({loss.error.code, loss.error.detail + ": this owner ends, and is to be started anew"});
+  return loss.error.ok() ? daemon.status() : fail({loss.error.code, loss.error.detail + ": this owner ends, and is to be started anew"});
 }
 
 }  // namespace
 }  // namespace fluxon::owner
 
 int main(int argc, char** argv) {
+  fluxon::beginProgram();
   int status = 0;
   const auto options = fluxon::owner::parseOptions(argc, argv, status);
   if (!options) return status;

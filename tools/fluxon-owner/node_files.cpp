@@ -1,14 +1,18 @@
 #include "node_files.h"
 
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/cgroup.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "shm/node_size.h"
 #include "shm/time_namespace.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -16,6 +20,35 @@
 #endif
 
 namespace fluxon::owner {
+namespace {
+
+// Pages of a tmpfs are charged to the control group of the process that reserves them, and a group that outgrows its limit is killed.
+Error checkMemory(const std::string& folder, uint64_t bytes) {
+  struct statfs system;
+  if (::statfs(folder.c_str(), &system) != 0) return systemError("statfs " + folder, errno);
+  const std::optional<MemoryLimit> limit = memoryLimit();
+  if (system.f_type != TMPFS_MAGIC || !limit || bytes <= limit->roomBytes()) return {};
+  return {Code::noSpace, "segment, directory and keys need " + formatSize(bytes) + " of memory, and " + limit->text() +
+                             " (accepted: a smaller owner.segment_size, or a larger limit)"};
+}
+
+// How many clients find room for their file.
+Error checkClients(const std::string& folder, uint64_t maxClients) {
+  struct statfs system;
+  if (::statfs(folder.c_str(), &system) != 0) return systemError("statfs " + folder, errno);
+  const uint64_t freeBytes = system.f_bavail * static_cast<uint64_t>(system.f_bsize);
+  const bool counted = system.f_files > 0;
+  uint64_t room = freeBytes / shm::kBytesPerClient;
+  if (counted) room = std::min<uint64_t>(room, system.f_ffree);
+  if (room >= maxClients) return {};
+  const std::string found = folder + ": a client needs " + formatSize(shm::kBytesPerClient) + " and an inode, " + formatSize(freeBytes) +
+                            (counted ? " and " + std::to_string(system.f_ffree) + " inodes" : "") + " are left";
+  if (room == 0) return {Code::noSpace, found};
+  log::warn(found + ": there is room for " + std::to_string(room) + " of owner.max_clients " + std::to_string(maxClients));
+  return {};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, const std::string& node, const Config::Owner& config,
                                                      int group, Incarnation incarnation) {
@@ -33,7 +66,10 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
     if (error.code != Code::miss) log::warn("starts empty: " + (error.code == Code::badConfig ? error.detail : error.message()));
     for (shm::MappedFile* map : {&files->segmentMap_, &files->directoryMap_, &files->keysMap_}) *map = shm::MappedFile();
     shm::unlinkNodeFiles(paths, node);
+    const uint64_t bytes = shm::bytesPerNode(config.segmentBytes, config.maxKeys);
+    if (Error failed = checkMemory(paths.nodeDir(node), bytes); !failed.ok()) return failed;
     if (Error failed = files->makeFiles(incarnation); !failed.ok()) return failed;
+    if (Error failed = checkClients(paths.nodeDir(node), config.maxClients); !failed.ok()) return failed;
   }
   files->segmentGuard_ = shm::FaultGuard::vital(files->segmentMap_, files->file("segment"));
   files->directoryGuard_ = shm::FaultGuard::vital(files->directoryMap_, files->file("directory"));

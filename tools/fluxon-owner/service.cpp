@@ -307,6 +307,7 @@ std::string Service::metrics() const {
   counter("fluxon_owner_scans_total", "Scans of hazard words.", c.scans);
   counter("fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.",
           c.directoryFull);
+  counter("fluxon_owner_log_lines_dropped_total", "Lines of the log that standard error did not take.", log::dropped());
   counter("fluxon_owner_requests_refused_total", "Reports that the master did not accept.", c.refused);
   const ClientTotals totals = clients_.totals();
 #define FLUXON_SHOW(name, text)                                                                           \

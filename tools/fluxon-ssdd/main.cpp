@@ -1,10 +1,10 @@
 // fluxon-ssdd: wiring. See fluxon-ssdd(8).
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "options.h"
 #include "rpc/daemon.h"
 #include "rpc/http_endpoint.h"
@@ -17,14 +17,14 @@ namespace {
 constexpr auto kFarewell = 4 * kj::SECONDS;
 
 int fail(const Error& error) {
-  std::fprintf(stderr, "fluxon-ssdd: %s\n", error.message().c_str());
+  log::last("fluxon-ssdd: " + error.message());
   return sysexit(error.code);
 }
 
 int run(const Options& options) {
   const Config& config = options.config;
   if (config.owner.largeLimitBytes.empty()) {
-    std::fprintf(stderr, "fluxon-ssdd: not enabled (owner.large_limit_size is empty)\n");
+    log::last("fluxon-ssdd: not enabled (owner.large_limit_size is empty)");
     return sysexit(Code::badConfig);
   }
   rpc::Daemon daemon;
@@ -60,16 +60,18 @@ int run(const Options& options) {
                          .wait(daemon.waitScope());
   if (!ended) {
     log::warn("a disk does not answer: what is in flight is left to the kernel, which keeps the locks until it ends");
-    std::_Exit(0);
+    log::finish();
+    std::_Exit(daemon.status());
   }
   daemon.settle();
-  return 0;
+  return daemon.status();
 }
 
 }  // namespace
 }  // namespace fluxon::ssdd
 
 int main(int argc, char** argv) {
+  fluxon::beginProgram();
   int status = 0;
   const auto options = fluxon::ssdd::parseOptions(argc, argv, status);
   if (!options) return status;

@@ -458,6 +458,7 @@ std::string Service::metrics() const {
   counter("fluxon_ssdd_loads_failed_total", "Those that could not be read.", c.loadsFailed);
   counter("fluxon_ssdd_evicted_total", "Entries that were overwritten or given up.", c.evicted);
   counter("fluxon_ssdd_invalidated_total", "Entries that the owner has ended.", c.invalidated);
+  counter("fluxon_ssdd_log_lines_dropped_total", "Lines of the log that standard error did not take.", log::dropped());
   counter("fluxon_ssdd_damaged_total", "Entries whose bytes were not what was written, or could not be read.", c.damaged);
   return page.text();
 }

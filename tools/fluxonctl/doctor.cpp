@@ -6,6 +6,7 @@
 #include "doctor_checks.h"
 #include "doctor_probes.h"
 #include "master_client.h"
+#include "processes.h"
 #include "shm_files.h"
 
 namespace fluxon::ctl {
@@ -46,7 +47,8 @@ ClusterFacts askCluster(const Config& config, const shm::Paths& paths, uint32_t 
     const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
     if (ssdd && ssdd.value() && ssdd.value()->attached.value_or(false) && ssdd.value()->report.paused) facts.paused.push_back(node);
   }
-  if (facts.elsewhere.empty() && !facts.masterRuns && facts.runningHere.empty()) return facts;
+  for (const LostDaemon& lost : lostDaemons(paths)) facts.lost.push_back(lost.text());
+  if (!facts.lost.empty() || (facts.elsewhere.empty() && !facts.masterRuns && facts.runningHere.empty())) return facts;
   const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(common, paths, timeoutMs);
   if (!master) return facts.error = master.error(), facts;
   const Result<std::vector<MemberInfo>> members = master.value()->members();
@@ -75,13 +77,14 @@ int doctor(const Options& options) {
   report(checkHugePages(probeHugePages(shm)));
   report(checkMemlock(probeMemlock(config.owner)));
   report(checkNofile(probeNofile(config.owner)));
+  for (const Finding& finding : checkLimits(probeLimits(config.owner))) report(finding);
   report(checkIoUring(probeIoUring()));
   for (const Finding& finding : checkSsd(probeSsd(paths.value(), config.owner, nodes), nodes.size())) report(finding);
   report(checkClocks(probeClocks()));
   report(checkRails(probeRails()));
   for (const Finding& finding : checkPorts(probePorts(paths.value(), config, nodes))) report(finding);
   const Leftovers leftovers = probeLeftovers(paths.value(), nodes);
-  for (const Finding& finding : checkLeftovers(leftovers.found, leftovers.unseen)) report(finding);
+  for (const Finding& finding : checkLeftovers(leftovers.found, leftovers.unseen, leftovers.mapped)) report(finding);
   report(checkCluster(askCluster(config, paths.value(), options.callTimeoutMs())));
   if (failed == 0) return 0;
   return fail(Code::unavailable, std::to_string(failed) + (failed == 1 ? " check has failed" : " checks have failed"));

@@ -40,21 +40,47 @@ const char* nameOf(Verdict verdict) {
   return "fail";
 }
 
+uint64_t ShmFacts::roomForClients() const {
+  const uint64_t bytes = std::min(totalBytes, freeBytes > kUnlimited - presentBytes ? kUnlimited : freeBytes + presentBytes);
+  uint64_t room = bytesPerClient == 0 ? kUnlimited : (bytes - std::min(bytes, wantedBytes())) / bytesPerClient;
+  if (freeFiles != kUnlimited) {
+    const uint64_t files = freeFiles + presentFiles;
+    room = std::min(room, files - std::min(files, nodes * filesPerNode));
+  }
+  return room;
+}
+
 Finding checkShm(const ShmFacts& facts) {
   const std::string elsewhere = "or another shm_root in [common]";
-  if (!facts.refusal.empty()) return {Verdict::fail, "shm", facts.root + ": " + facts.refusal, "make it usable, " + elsewhere};
-  const std::string need = nodesText(facts.nodes) + formatSize(facts.wantedBytes());
+  if (!facts.refusal.empty()) {
+    const std::string what = facts.refusal.starts_with('/') ? facts.refusal : facts.root + ": " + facts.refusal;
+    return {Verdict::fail, "shm", what, "make it usable, " + elsewhere};
+  }
+  const uint64_t clientBytes = facts.wantedClients() * facts.bytesPerClient;
+  const std::string clients = std::to_string(facts.wantedClients()) + " clients";
+  const std::string need = nodesText(facts.nodes) + formatSize(facts.wantedBytes()) +
+                           (clientBytes > 0 ? ", and " + formatSize(clientBytes) + " for " + clients : "");
   const std::string sizes = formatSize(facts.totalBytes) + ", " + formatSize(facts.freeBytes) + " free" +
                             (facts.presentBytes > 0 ? ", " + formatSize(facts.presentBytes) + " already theirs" : "");
   const std::string found = facts.place + " has " + sizes + "; " + need;
   if (facts.wantedBytes() > facts.totalBytes) {
-    const std::string size = std::to_string(facts.wantedBytes() / kMiB + 1) + "M";
+    const std::string size = std::to_string((facts.wantedBytes() + clientBytes) / kMiB + 1) + "M";
     return {Verdict::fail, "shm", found,
             "a smaller segment_size in [owner], or " +
                 (facts.tmpfs ? "mount -o remount,size=" + size + " of its mount point" : "a larger file system")};
   }
   if (facts.wantedBytes() > facts.freeBytes + facts.presentBytes) {
     return {Verdict::fail, "shm", found, "a smaller segment_size in [owner], or remove what lies in " + facts.place};
+  }
+  const uint64_t room = facts.roomForClients();
+  const uint64_t files = facts.nodes * facts.filesPerNode + facts.wantedClients();
+  const bool inodes = facts.freeFiles != kUnlimited && facts.freeFiles + facts.presentFiles < files;
+  if (room < facts.wantedClients()) {
+    const std::string left = inodes ? " by its free inodes, " + std::to_string(facts.freeFiles) : "";
+    const std::string todo = inodes ? "mount -o remount,nr_inodes=N of its mount point, or a smaller max_clients in [owner]"
+                                    : "a smaller max_clients or segment_size in [owner], or more room there";
+    if (room < facts.nodes) return {Verdict::fail, "shm", found + "; there is no room for one client of each node" + left, todo};
+    return {Verdict::warn, "shm", found + "; there is room for " + std::to_string(room) + " of " + clients + left, todo};
   }
   if (!facts.tmpfs) {
     return {Verdict::warn, "shm", found + "; it is no tmpfs: values would be written to a disk", "mount a tmpfs there, " + elsewhere};
@@ -63,9 +89,13 @@ Finding checkShm(const ShmFacts& facts) {
 }
 
 Finding checkMemory(const MemoryFacts& facts) {
-  const std::string found = formatSize(facts.availableBytes) + " available; segments will take " + formatSize(facts.wantedBytes) + " more";
-  if (facts.wantedBytes <= facts.availableBytes) return {Verdict::ok, "memory", found, ""};
-  return {Verdict::warn, "memory", found, "a smaller segment_size in [owner], or fewer nodes: processes would be killed for memory"};
+  const std::string found = formatSize(facts.availableBytes) + " available" + (facts.group.empty() ? "" : ", " + facts.group) +
+                            "; nodes will take " + formatSize(facts.wantedBytes) + " more" +
+                            (facts.clientBytes > 0 ? ", their clients up to " + formatSize(facts.clientBytes) : "");
+  const std::string todo = "a smaller segment_size in [owner], or fewer nodes: processes would be killed for memory";
+  if (facts.wantedBytes > facts.groupRoomBytes) return {Verdict::fail, "memory", found, "a larger limit, " + todo};
+  const bool all = facts.wantedBytes <= facts.availableBytes && facts.wantedBytes + facts.clientBytes <= facts.groupRoomBytes;
+  return all ? Finding{Verdict::ok, "memory", found, ""} : Finding{Verdict::warn, "memory", found, todo};
 }
 
 Finding checkSwap(const SwapFacts& facts) {
@@ -145,7 +175,8 @@ std::vector<Finding> checkPorts(const std::vector<PortFacts>& ports) {
   return findings;
 }
 
-std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>& leftovers, const std::vector<std::string>& unseen) {
+std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>& leftovers, const std::vector<std::string>& unseen,
+                                    const MappedFacts& mapped) {
   std::vector<Finding> findings;
   for (const LeftoverFacts& left : leftovers) {
     const std::string remove = "rm -r " + left.folder, holds = left.folder + " holds " + formatSize(left.bytes);
@@ -164,6 +195,11 @@ std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>& leftovers,
       findings.push_back({Verdict::warn, "leftovers", holds + " of node " + left.node + ", which does not run",
                           "start it, which serves its values again, or " + remove});
     }
+  }
+  if (mapped.bytes > 0) {
+    findings.push_back({Verdict::warn, "leftovers",
+                        formatSize(mapped.bytes) + " of removed files below " + mapped.root + " are mapped by " + joined(mapped.holders),
+                        "their memory is free when these have ended, or have attached anew"});
   }
   const std::string hidden = unseen.empty() ? "" : "not to be seen, of other users: " + joined(unseen);
   if (findings.empty()) return {{Verdict::ok, "leftovers", hidden.empty() ? "none" : "none; " + hidden, ""}};
@@ -208,7 +244,8 @@ std::vector<Finding> checkSsd(const std::vector<SsdFolderFacts>& folders, uint64
   std::vector<Finding> findings;
   for (auto folder = folders.begin(); folder != folders.end(); ++folder) {
     if (!folder->refusal.empty()) {
-      findings.push_back({Verdict::fail, "ssd", folder->path + ": " + folder->refusal, "another path in large_file_paths of [owner]"});
+      const std::string what = folder->refusal.starts_with(folder->path + "/") ? folder->refusal : folder->path + ": " + folder->refusal;
+      findings.push_back({Verdict::fail, "ssd", what, "another path in large_file_paths of [owner]"});
       continue;
     }
     const auto first =
@@ -228,6 +265,10 @@ std::vector<Finding> checkSsd(const std::vector<SsdFolderFacts>& folders, uint64
     } else if (folder->tmpfs) {
       findings.push_back({Verdict::warn, "ssd", found + "; it is a tmpfs, which takes memory and hides what a disk would refuse",
                           "a folder of a disk in large_file_paths of [owner]"});
+    } else if (!folder->fallocate) {
+      findings.push_back({Verdict::warn, "ssd",
+                          found + "; its file system knows no fallocate(2): space is reserved by writing, which takes longer",
+                          "a file system with it, such as ext4 or xfs"});
     } else {
       findings.push_back({Verdict::ok, "ssd", found, ""});
     }
@@ -246,6 +287,10 @@ Finding checkKernel(const std::string& release) {
 
 Finding checkCluster(const ClusterFacts& facts) {
   const bool nothingHere = !facts.masterRuns && facts.runningHere.empty();
+  if (!facts.lost.empty()) {
+    return {Verdict::fail, "cluster", joined(facts.lost),
+            "stop it with SIGTERM and start it anew: nobody can reach it; and see who removes files there"};
+  }
   if (facts.elsewhere.empty() && nothingHere) return {Verdict::ok, "cluster", "nothing of " + facts.cluster + " runs here", ""};
   if (!facts.error.ok() && !facts.elsewhere.empty()) {
     const bool denied = facts.error.code == Code::denied;

@@ -31,17 +31,33 @@ struct ShmFacts {
   bool tmpfs = true;
   uint64_t totalBytes = 0, freeBytes = 0;
   uint64_t nodes = 1, bytesPerNode = 0;
+  uint64_t maxClients = 0, bytesPerClient = 0, filesPerNode = 0;  // of each node
   uint64_t presentBytes = 0;  // that files of these nodes have already: a node that starts frees its old ones first
+  uint64_t freeFiles = kUnlimited, presentFiles = 0;  // inodes likewise; unlimited: the file system does not count them
 
   uint64_t wantedBytes() const { return nodes * bytesPerNode; }
+  uint64_t wantedClients() const { return nodes * maxClients; }
+  // How many clients find room once the nodes have theirs; only if these do.
+  uint64_t roomForClients() const;
 };
 Finding checkShm(const ShmFacts&);
 
-// Memory for pages of /dev/shm that have none yet.
+// Memory for pages of /dev/shm that have none yet: of the host, and of the control groups of this process.
 struct MemoryFacts {
   uint64_t availableBytes = 0, wantedBytes = 0;
+  uint64_t clientBytes = 0;             // that the files of all clients will take
+  uint64_t groupRoomBytes = kUnlimited;
+  std::string group;                    // its limit, for people; empty: there is none
 };
 Finding checkMemory(const MemoryFacts&);
+
+// RLIMIT_FSIZE and RLIMIT_CPU of this process, which daemons started from here have, too.
+struct LimitFacts {
+  uint64_t fileBytes = kUnlimited, cpuSeconds = kUnlimited;
+  uint64_t largestFile = 0;   // of a node in shared memory
+  uint64_t largestLimit = 0;  // of large_limit_size
+};
+std::vector<Finding> checkLimits(const LimitFacts&);
 
 struct SwapFacts {
   uint64_t totalBytes = 0, usedBytes = 0, swappiness = 0;
@@ -94,8 +110,15 @@ struct LeftoverFacts {
   bool foreign = false;   // the user is neither we nor root
   bool inOurWay = false;  // of a node that is to run here
 };
+// Files below this root that have been removed and are mapped still.
+struct MappedFacts {
+  std::string root;
+  uint64_t bytes = 0;
+  std::vector<std::string> holders;  // "process 12 (python3)"
+};
 // `unseen`: folders of other users that cannot be looked into.
-std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>&, const std::vector<std::string>& unseen);
+std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>&, const std::vector<std::string>& unseen,
+                                    const MappedFacts& = {});
 
 struct ClockFacts {
   int64_t boottimeNs = 0, monotonicNs = 0;  // how far each went between two looks
@@ -118,6 +141,7 @@ struct SsdFolderFacts {
   uint64_t device = 0;       // st_dev
   uint64_t limitBytes = 0, freeBytes = 0;
   uint64_t presentBytes = 0;  // of the shard files that these nodes have there already
+  bool fallocate = true;      // space can be reserved there
 };
 // `nodes`: how many of this host take the limit of each.
 std::vector<Finding> checkSsd(const std::vector<SsdFolderFacts>&, uint64_t nodes);
@@ -128,6 +152,7 @@ struct ClusterFacts {
   std::string elsewhere;                 // address of a master on another host; empty: it is one of this host
   bool masterRuns = false;               // its lock is held
   std::vector<std::string> runningHere;  // nodes of this host whose lock is held
+  std::vector<std::string> lost;         // daemons that live and whose files have been removed, for people
   Error error;                           // of asking the master
   bool ssd = false;                      // nodes of this host have an SSD tier
   std::vector<std::string> paused;       // nodes of this host whose ssdd can write nothing

@@ -21,13 +21,14 @@
 #include <map>
 #include <sstream>
 
+#include "base/cgroup.h"
 #include "base/ids.h"
 #include "base/size.h"
 #include "link/socket_address.h"
 #include "output.h"
-#include "shm/directory_writer.h"
+#include "processes.h"
 #include "shm/mapped_file.h"
-#include "shm/segment_format.h"
+#include "shm/node_size.h"
 #include "shm_files.h"
 #include "ssd/roots.h"
 
@@ -35,6 +36,7 @@ namespace fluxon::ctl {
 namespace {
 
 constexpr uint64_t kTmpfs = 0x01021994;  // f_type, as in linux/magic.h
+constexpr size_t kMostHolders = 8;  // that are named
 constexpr uint64_t kCapIpcLock = uint64_t{1} << 14;
 
 std::string readText(const std::string& path) {
@@ -77,13 +79,6 @@ uint64_t bytesIn(const std::string& folder) {
   return bytes;
 }
 
-uint64_t bytesPerNode(const Config::Owner& owner) {
-  const uint64_t segmentBytes = alignUp(owner.segmentBytes, 4096);
-  const shm::DirectoryWriter::Shape shape = shm::DirectoryWriter::shapeFor(owner.maxKeys, segmentBytes);
-  return shm::kSegmentDataOffset + segmentBytes + shm::directoryFileBytes(shape.buckets, shape.overflowSlots) +
-         shm::keysFileBytes(shape.keysBytes);
-}
-
 uint64_t limitOf(__rlimit_resource resource) {
   rlimit limit{};
   if (::getrlimit(resource, &limit) != 0) return 0;
@@ -91,21 +86,6 @@ uint64_t limitOf(__rlimit_resource resource) {
 }
 
 std::string mountOptionsOf(const ShmFacts& shm) { return mountOptions(readText("/proc/self/mountinfo"), shm.place); }
-
-// Pid of the process that has the socket; 0: it is not to be seen.
-uint64_t holderOf(uint64_t inode) {
-  const std::string wanted = "socket:[" + std::to_string(inode) + "]";
-  for (const std::string& process : entriesOf("/proc")) {
-    if (process.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string folder = "/proc/" + process + "/fd";
-    for (const std::string& file : entriesOf(folder)) {
-      char target[64];
-      const ssize_t n = ::readlink((folder + "/" + file).c_str(), target, sizeof target);
-      if (n > 0 && std::string(target, static_cast<size_t>(n)) == wanted) return std::stoull(process);
-    }
-  }
-  return 0;
-}
 
 // Who holds a port that could not be bound.
 void nameHolder(PortFacts& port, uint16_t number) {
@@ -120,7 +100,7 @@ void nameHolder(PortFacts& port, uint16_t number) {
   port.holderPid = holderOf(listener->inode);
   port.holder = port.holderPid == 0 ? "a process of user " + std::to_string(listener->user)
                                     : "process " + std::to_string(port.holderPid) + " (" +
-                                          quoted(readLine("/proc/" + std::to_string(port.holderPid) + "/comm")) + ")";
+                                          quoted(commandOf(port.holderPid)) + ")";
 }
 
 // Whether this process could listen at the address now.
@@ -183,6 +163,12 @@ void scan(const std::string& root, const std::string& ourCluster, const std::vec
   }
 }
 
+// Whether space of files there can be reserved. Tried with a file without a name; where there can be none that is not known.
+bool reserves(const std::string& folder) {
+  const shm::Descriptor file(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  return !file || ::fallocate(file.get(), 0, 0, 4096) == 0 || errno != EOPNOTSUPP;
+}
+
 int64_t clockNs(clockid_t clock) {
   timespec now{};
   ::clock_gettime(clock, &now);
@@ -195,19 +181,20 @@ ShmFacts probeShm(const shm::Paths& paths, const Config::Owner& owner, const std
   ShmFacts facts;
   facts.root = facts.place = paths.root;
   facts.nodes = nodes.size();
-  facts.bytesPerNode = bytesPerNode(owner);
+  facts.bytesPerNode = shm::bytesPerNode(owner.segmentBytes, owner.maxKeys);
+  facts.maxClients = owner.maxClients;
+  facts.bytesPerClient = shm::kBytesPerClient;
+  facts.filesPerNode = shm::kFilesPerNode;
   struct stat info;
-  if (::lstat(paths.root.c_str(), &info) == 0) {
-    if (!S_ISDIR(info.st_mode)) {
-      facts.refusal = "is not a folder";
-    } else if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-      facts.refusal = "belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid());
-    } else if (::access(paths.root.c_str(), W_OK | X_OK) != 0) {
-      facts.refusal = std::string("cannot be written: ") + std::strerror(errno);
-    }
-  } else {
+  for (const std::string& folder : {paths.root, paths.clusterDir()}) {
+    if (Error error = shm::checkFolder(folder); facts.refusal.empty() && !error.ok()) facts.refusal = error.detail;
+  }
+  if (!facts.refusal.empty()) return facts;
+  if (::lstat(paths.root.c_str(), &info) != 0) {
     facts.place = parentOf(paths.root);
     if (::access(facts.place.c_str(), W_OK | X_OK) != 0) facts.refusal = noPlace(facts.place);
+  } else if (::access(paths.root.c_str(), W_OK | X_OK) != 0) {
+    facts.refusal = std::string("cannot be written: ") + std::strerror(errno);
   }
   struct statfs system;
   if (facts.refusal.empty() && ::statfs(facts.place.c_str(), &system) != 0) facts.refusal = std::strerror(errno);
@@ -216,12 +203,33 @@ ShmFacts probeShm(const shm::Paths& paths, const Config::Owner& owner, const std
   const auto unit = static_cast<uint64_t>(system.f_bsize);
   facts.totalBytes = system.f_blocks == 0 && facts.tmpfs ? kUnlimited : system.f_blocks * unit;  // size=0
   facts.freeBytes = facts.totalBytes == kUnlimited ? meminfoBytes(readText("/proc/meminfo"), "MemAvailable") : system.f_bavail * unit;
-  for (const std::string& node : nodes) facts.presentBytes += bytesIn(paths.nodeDir(node));
+  if (system.f_files > 0) facts.freeFiles = system.f_ffree;
+  for (const std::string& node : nodes) {
+    facts.presentBytes += bytesIn(paths.nodeDir(node));
+    facts.presentFiles += entriesOf(paths.nodeDir(node)).size();
+  }
   return facts;
 }
 
 MemoryFacts probeMemory(const ShmFacts& shm) {
-  return {meminfoBytes(readText("/proc/meminfo"), "MemAvailable"), shm.wantedBytes() - std::min(shm.wantedBytes(), shm.presentBytes)};
+  MemoryFacts facts;
+  facts.availableBytes = meminfoBytes(readText("/proc/meminfo"), "MemAvailable");
+  facts.wantedBytes = shm.wantedBytes() - std::min(shm.wantedBytes(), shm.presentBytes);
+  facts.clientBytes = shm.wantedClients() * shm.bytesPerClient;
+  if (const std::optional<MemoryLimit> limit = memoryLimit()) {
+    facts.groupRoomBytes = limit->roomBytes();
+    facts.group = limit->text();
+  }
+  return facts;
+}
+
+LimitFacts probeLimits(const Config::Owner& owner) {
+  LimitFacts facts;
+  facts.fileBytes = limitOf(RLIMIT_FSIZE);
+  facts.cpuSeconds = limitOf(RLIMIT_CPU);
+  facts.largestFile = shm::kSegmentDataOffset + owner.segmentBytes;
+  for (const uint64_t bytes : owner.largeLimitBytes) facts.largestLimit = std::max(facts.largestLimit, bytes);
+  return facts;
 }
 
 SwapFacts probeSwap(const ShmFacts& shm) {
@@ -266,6 +274,7 @@ std::vector<SsdFolderFacts> probeSsd(const shm::Paths& paths, const Config::Owne
     struct stat info;
     if (::stat(facts.path.c_str(), &info) != 0) {
       if (errno != ENOENT) facts.refusal = std::strerror(errno);
+      if (facts.refusal.empty() && ::lstat(facts.path.c_str(), &info) == 0) facts.refusal = "is a symbolic link to what is not there";
       facts.place = parentOf(facts.path);
       if (facts.refusal.empty() && ::stat(facts.place.c_str(), &info) != 0) facts.refusal = noPlace(facts.place);
     }
@@ -273,9 +282,16 @@ std::vector<SsdFolderFacts> probeSsd(const shm::Paths& paths, const Config::Owne
     if (facts.refusal.empty() && ::access(facts.place.c_str(), W_OK | X_OK) != 0) {
       facts.refusal = facts.place == facts.path ? std::string("cannot be written: ") + std::strerror(errno) : noPlace(facts.place);
     }
+    for (const std::string& node : nodes) {
+      const std::string folder = ssd::rootPath(facts.path, paths.cluster, node);
+      for (const std::string& each : {parentOf(folder), folder}) {
+        if (Error error = shm::checkFolder(each); facts.refusal.empty() && !error.ok()) facts.refusal = error.detail;
+      }
+    }
     struct statfs system;
     if (facts.refusal.empty() && ::statfs(facts.place.c_str(), &system) != 0) facts.refusal = std::strerror(errno);
     if (!facts.refusal.empty()) continue;
+    facts.fallocate = reserves(facts.place);
     facts.device = info.st_dev;
     facts.tmpfs = static_cast<uint64_t>(system.f_type) == kTmpfs;
     facts.freeBytes = system.f_bavail * static_cast<uint64_t>(system.f_bsize);
@@ -315,6 +331,15 @@ std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config,
 Leftovers probeLeftovers(const shm::Paths& paths, const std::vector<std::string>& nodes) {
   Leftovers to;
   scan(paths.root, paths.cluster, nodes, to);
+  const MappedLeftovers mapped = mappedLeftovers(paths.root);
+  to.mapped = {paths.root, mapped.bytes, {}};
+  for (const uint64_t pid : mapped.pids) {
+    if (to.mapped.holders.size() == kMostHolders) {
+      to.mapped.holders.push_back(std::to_string(mapped.pids.size() - kMostHolders) + " more");
+      break;
+    }
+    to.mapped.holders.push_back("process " + std::to_string(pid) + " (" + quoted(commandOf(pid)) + ")");
+  }
   if (!paths.isDefaultRoot) return to;
   const std::string parent = paths.root.substr(0, paths.root.rfind('/')), start = "fluxon-";
   for (const std::string& name : entriesOf(parent)) {

@@ -13,6 +13,7 @@ namespace fluxon::ctl {
 
 ShmFacts probeShm(const shm::Paths&, const Config::Owner&, const std::vector<std::string>& nodes);
 MemoryFacts probeMemory(const ShmFacts&);
+LimitFacts probeLimits(const Config::Owner&);
 SwapFacts probeSwap(const ShmFacts&);
 MemlockFacts probeMemlock(const Config::Owner&);
 NofileFacts probeNofile(const Config::Owner&);
@@ -25,6 +26,7 @@ std::vector<PortFacts> probePorts(const shm::Paths&, const Config&, const std::v
 struct Leftovers {
   std::vector<LeftoverFacts> found;
   std::vector<std::string> unseen;
+  MappedFacts mapped;
 };
 // Below this root, and below the default roots of other users if this one is a default root too.
 Leftovers probeLeftovers(const shm::Paths&, const std::vector<std::string>& nodes);

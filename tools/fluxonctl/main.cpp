@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/process.h"
 #include "cache_verbs.h"
 #include "doctor.h"
 #include "operator_verbs.h"
@@ -77,6 +78,7 @@ int dispatch(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace fluxon::ctl;
+  fluxon::beginProgram();
   startOutput();
   int status = 0;
   const auto options = parseOptions(argc, argv, status);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "processes.h"
 #include "rpc/access.h"
 #include "rpc/codec.h"
 #include "rpc/net_stream.h"
@@ -67,6 +68,10 @@ Error MasterClient::connectLocal(State& state, const shm::Paths& paths) {
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     if (errno == EAGAIN) return {Code::timedOut, "the master of cluster " + paths.cluster + " takes no connections"};
     if (errno != ENOENT && errno != ECONNREFUSED) return systemError("connect " + path, errno);
+    for (const LostDaemon& lost : lostDaemons(paths)) {
+      if (lost.socket == path) return {Code::unavailable, "the master of cluster " + paths.cluster + " cannot be reached: " + lost.text() +
+                                                              " (stop it with SIGTERM, and start it anew)"};
+    }
     return {Code::unavailable, "no master of cluster " + paths.cluster + " is running (start one: fluxonctl up)"};
   }
   return {};

@@ -37,16 +37,18 @@ void unshield(std::string& text) {
   if (!text.empty() && text.front() == kShield) text.erase(0, 1);
 }
 
+constexpr uint64_t kMostTimeoutS = 86'400, kMostLeaseS = 365 * kMostTimeoutS;  // of a lease as in fluxon(3)
+
 // "1.5", "0.25", "10": seconds as milliseconds, at least 1.
-Result<uint32_t> parseSeconds(const std::string& option, const std::string& text) {
-  constexpr double kMost = 86'400;
+Result<uint64_t> parseSeconds(const std::string& option, const std::string& text, uint64_t most) {
   const bool digits = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos &&
                       text.find('.') == text.rfind('.') && text.find_first_of("0123456789") != std::string::npos;
   const double value = digits ? std::strtod(text.c_str(), nullptr) : -1;
-  if (!(value > 0 && value <= kMost)) {
-    return Error{Code::invalidArgument, option + " '" + text + "' (accepted: seconds above 0 and up to 86400, such as 0.5)"};
+  if (!(value > 0 && value <= static_cast<double>(most))) {
+    return Error{Code::invalidArgument,
+                 option + " '" + text + "' (accepted: seconds above 0 and up to " + std::to_string(most) + ", such as 0.5)"};
   }
-  return static_cast<uint32_t>(std::ceil(value * 1000));
+  return static_cast<uint64_t>(std::ceil(value * 1000));
 }
 
 // CLI11 reads "-1" into an unsigned number.
@@ -168,12 +170,12 @@ Error check(Options& options, const Raw& raw) {
   options.format = raw.json ? Format::json : Format::table;
   if (raw.local && options.verb == Verb::stat) options.verb = Verb::statLocal;
   if (raw.timeout) {
-    const Result<uint32_t> timeout = parseSeconds("--timeout", *raw.timeout);
+    const Result<uint64_t> timeout = parseSeconds("--timeout", *raw.timeout, kMostTimeoutS);
     if (!timeout) return timeout.error();
-    options.timeoutMs = timeout.value();
+    options.timeoutMs = static_cast<uint32_t>(timeout.value());
   }
   if (options.verb == Verb::leaseGrant) {
-    const Result<uint32_t> ttl = parseSeconds("TTL", raw.ttl);
+    const Result<uint64_t> ttl = parseSeconds("TTL", raw.ttl, kMostLeaseS);
     if (!ttl) return ttl.error();
     options.ttlMs = ttl.value();
   }

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
+#include "base/host_defaults.h"
 #include "master_client.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
@@ -220,6 +221,8 @@ int upDetached(const Options& options, const shm::Paths& paths) {
 int up(const Options& options) {
   const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
   if (!paths) return fail(paths.error());
+  const bool needsState = !options.config.common.master.enabled || (options.detach && options.logDir.empty());
+  if (needsState && options.config.master.stateDir.empty()) return fail(noStateDir());
   if (options.detach) return upDetached(options, paths.value());
   if (!options.logDir.empty()) return fail({Code::invalidArgument, "--log-dir without --detach (the processes log to this terminal)"});
   return run(options, paths.value(), processesOf(options), {sayLine, complain, [] {}, ""});
