@@ -319,7 +319,8 @@ kj::Promise<void> SocketListener::serve(std::function<void(Accepted)> accepted) 
       take(fd, accepted);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       // Connections that wait ring no bell again.
-      refusals_.add("a peer", std::string("accept: ") + std::strerror(errno));
+      if (const std::string line = waits_.line(std::string("connections wait: ") + std::strerror(errno), bootTime()); !line.empty())
+        log::warn(line);
       return port_.getTimer().afterDelay(100 * kj::MILLISECONDS).then(again(std::move(accepted)));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return observer_.whenBecomesReadable().then(again(std::move(accepted)));

@@ -73,6 +73,7 @@ class SocketListener {
 
   kj::UnixEventPort& port_;
   Refusals& refusals_;
+  log::Seldom waits_;
   shm::Descriptor fd_;
   kj::UnixEventPort::FdObserver observer_;
 };

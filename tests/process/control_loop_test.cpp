@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -40,7 +41,7 @@ class Crowd {
           for (; !stop_; ++calls_) call(i);
         } catch (const std::exception& error) {
           ++failed_;
-          MESSAGE(error.what());
+          MESSAGE(std::string(error.what()));
         }
       });
     }
@@ -87,7 +88,8 @@ double slowestPage(const std::string& address, double seconds) {
   return slowest;
 }
 
-std::vector<int> idleConnections(const std::string& address, int count) {
+// `from`: the address that they come from.
+std::vector<int> idleConnections(const std::string& address, int count, const char* from = "127.0.0.1") {
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
@@ -95,6 +97,10 @@ std::vector<int> idleConnections(const std::string& address, int count) {
   std::vector<int> sockets;
   for (int i = 0; i < count; ++i) {
     sockets.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in here{};
+    here.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &here.sin_addr);
+    CHECK(::bind(sockets.back(), reinterpret_cast<sockaddr*>(&here), sizeof here) == 0);
     CHECK(::connect(sockets.back(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
   }
   return sockets;
@@ -211,13 +217,30 @@ TEST_CASE("http: a query, a fragment and a last slash change nothing, and / list
   for (const char* path : {"/metric", "/metrics/x", "/healthz"}) CHECK(httpGet(address, path) == "Not Found");
 }
 
+TEST_CASE("tcp: openings without end from one address end none of another, and leave the oldest of their own no time") {
+  Cluster cluster({.nodes = {}, .master = "listen = \"127.0.0.1:0\"\n"});
+  const auto ended = [](int socket, int ms) {
+    pollfd waiting{socket, POLLIN, 0};
+    char byte;
+    return ::poll(&waiting, 1, ms) == 1 && ::recv(socket, &byte, 1, MSG_DONTWAIT) <= 0;
+  };
+  std::vector<int> sockets = idleConnections(cluster.listens(), 1, "127.0.0.2");
+  const std::vector<int> flood = idleConnections(cluster.listens(), 300);
+  CHECK(ended(flood.front(), 2000));
+  CHECK(eventually([&] { return cluster.metric("master", "fluxon_master_connections_refused_total") >= 300 - 32; }, 4));
+  CHECK_FALSE(ended(sockets.front(), 0));
+  CHECK_FALSE(ended(flood.back(), 0));
+  sockets.insert(sockets.end(), flood.begin(), flood.end());
+  for (const int socket : sockets) ::close(socket);
+}
+
 TEST_CASE("join: an owner whose name lives on another host is refused with where that is, for its clients too, and said once") {
   Cluster cluster({.master = "listen = \"127.0.0.1:0\"\n"});
   // Another root stands for another host.
   Place there;
   const std::string config = there.configure("", "", "", "master = \"" + cluster.listens() + "\"\n");
   const pid_t owner = inChild([&] {
-    ::freopen((there.folder() + "/log").c_str(), "w", stderr);
+    if (!::freopen((there.folder() + "/log").c_str(), "w", stderr)) return 126;
     ::execl(FLUXON_BIN "/fluxon-owner", "fluxon-owner", "--config", config.c_str(), nullptr);
     return 127;
   });

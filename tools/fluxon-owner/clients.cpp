@@ -141,7 +141,8 @@ kj::Promise<void> Clients::accept() {
   }
   // Out of descriptors: connections that wait ring no bell again.
   if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-    log::warn(std::string("accept: ") + std::strerror(errno));
+    const std::string line = waits_.line(std::string("clients wait: ") + std::strerror(errno), bootTime());
+    if (!line.empty()) log::warn(line);
     return daemon_.timer().afterDelay(100 * kj::MILLISECONDS).then([this] { return accept(); });
   }
   return listenerObserver_->whenBecomesReadable().then([this] { return accept(); });

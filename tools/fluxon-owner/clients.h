@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "client_ring.h"
 #include "node_files.h"
 #include "owner_core.h"
@@ -135,6 +136,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   ClientTotals dead_;
   uint64_t nextId_ = 1;
   uint64_t refused_ = 0;
+  log::Seldom waits_;
   kj::Own<kj::TaskSet> tasks_;
 };
 

@@ -80,6 +80,7 @@ kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
 // One connection, from its beginning to its end.
 kj::Promise<void> MasterLink::converse() {
   return kj::evalNow([this] { return connect(); }).then([this](kj::Own<kj::AsyncIoStream> stream) {
+    ++connections_;
     auto client = kj::heap<capnp::TwoPartyClient>(*stream);
     schema::Master::Client master = client->bootstrap().castAs<schema::Master>();
     Connection& connection =

@@ -44,6 +44,8 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> leave(Values);
   bool joined() const { return enrolment_.joined(); }
   const std::string& lastError() const { return lastError_; }
+  // Connections that were made since the start.
+  uint64_t connections() const { return connections_; }
   uint64_t term() const { return enrolment_.term().value; }
   // Resolves at the first successful registration.
   kj::Promise<void> firstJoined() { return first_.addBranch(); }
@@ -82,6 +84,7 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   bool leaving_ = false;
   int64_t pauseMs_ = 50;
   std::string lastError_;
+  uint64_t connections_ = 0;
   kj::TaskSet tasks_;
 };
 

@@ -241,6 +241,7 @@ std::string Service::metrics() const {
   gauge("fluxon_owner_serving", "1 while the serving lease holds.", core_.serving(bootTime()));
   gauge("fluxon_owner_segment_capacity_bytes", "Capacity of the segment.", files_.segmentBytes());
   gauge("fluxon_owner_clients", "Clients attached.", clients_.count());
+  counter("fluxon_owner_master_connections_total", "Connections to a master that were made.", link_.connections());
   counter("fluxon_owner_clients_refused_total", "Attach requests and commands that did not hold together.", clients_.refused());
   static constexpr const char* kStates[] = {"free", "granted", "pending", "committed", "reclaiming", "retired"};
   for (uint32_t i = 0; i < shm::kSlotStates; ++i) {
