@@ -158,7 +158,7 @@ struct Member {
   leasedBytes @10 :UInt64;
   reservedBytes @11 :UInt64;  # handed to the owner ahead of puts
   inFlightBytes @12 :UInt64;  # being put
-  heldBytes @13 :UInt64;      # of replicas without a route that are still read or not yet released
+  retiredBytes @13 :UInt64;      # of replicas without a route that are still read or not yet released
   replicas @14 :UInt64;
   waitingPuts @15 :UInt64;    # and gets that wait for space
   link @16 :Text;             # address of the tcp link, empty when off

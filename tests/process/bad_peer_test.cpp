@@ -61,7 +61,7 @@ bool atRest(const Cluster& cluster, double clients) {
   return owner("clients") == clients && owner("grants") == 0 && owner("ring_holds") == 0 && owner("directory_slots", "granted") == 0 &&
          owner("directory_slots", "retired") == 0 && cluster.metric("master", "fluxon_master_puts_inflight") == 0 &&
          cluster.metric("master", "fluxon_master_segment_inflight_bytes") == 0 &&
-         cluster.metric("master", "fluxon_master_segment_held_bytes") == 0;
+         cluster.metric("master", "fluxon_master_segment_retired_bytes") == 0;
 }
 
 std::string noise(Random& random, size_t bytes) {

@@ -157,7 +157,7 @@ void checkBounds(const Page& page) {
 }
 
 void checkNothingInFlight(const Page& page) {
-  for (const char* name : {"fluxon_master_puts_inflight", "fluxon_master_segment_inflight_bytes", "fluxon_master_segment_held_bytes",
+  for (const char* name : {"fluxon_master_puts_inflight", "fluxon_master_segment_inflight_bytes", "fluxon_master_segment_retired_bytes",
                            "fluxon_master_puts_waiting", "fluxon_owner_grants", "fluxon_owner_ring_holds"}) {
     CHECK_MESSAGE(page.sum(name) == 0, std::string(name));
   }
@@ -398,8 +398,8 @@ TEST_CASE("operator verbs in text and JSON while the daemons live") {
   CHECK(jsonValues(cluster, ctl(cluster, "--json members").out, "o['node'], o['state'], o['pid']") ==
         "('n0', 'joined', " + std::to_string(cluster.pid("n0")) + ")\n('n1', 'joined', " + std::to_string(cluster.pid("n1")) + ")\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json members").out,
-                   "o['free_bytes'] + o['routed_bytes'] + o['leased_bytes'] + o['reserved_bytes'] + o['in_flight_bytes'] + o['held_bytes'] "
-                   "== o['segment_bytes']") == "True\nTrue\n");
+                   "o['free_bytes'] + o['routed_bytes'] + o['leased_bytes'] + o['reserved_bytes'] + o['in_flight_bytes'] "
+                   "+ o['retired_bytes'] == o['segment_bytes']") == "True\nTrue\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['alive']") ==
         "('pinned \"key\"', 100000, " + std::to_string(::getpid()) + ", 'committed', True)\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted'], o['grants']") == "(1, 0, 0)\n");
@@ -846,7 +846,7 @@ TEST_CASE("metrics of all processes parse, stay within bounds under load, and sh
   const bool rests = eventually([&] {
     const Page now = page();
     return now.sum("fluxon_owner_requests_pending") == 0 && now.sum("fluxon_owner_clients") == 0 &&
-           now.sum("fluxon_owner_directory_slots", "retired") == 0 && now.sum("fluxon_master_segment_held_bytes") == 0 &&
+           now.sum("fluxon_owner_directory_slots", "retired") == 0 && now.sum("fluxon_master_segment_retired_bytes") == 0 &&
            now.sum("fluxon_master_segment_inflight_bytes") == 0;
   });
   CHECK_MESSAGE(rests, (ctl(cluster, "members").out + ctl(cluster, "pins").out));

@@ -245,7 +245,7 @@ std::string Hosts::unrest() const {
   zero("master", "fluxon_master_puts_inflight");
   zero("master", "fluxon_master_transfers_inflight");
   zero("master", "fluxon_master_segment_inflight_bytes");
-  zero("master", "fluxon_master_segment_held_bytes");
+  zero("master", "fluxon_master_segment_retired_bytes");
   for (size_t i = 0; i < shape_.hosts; ++i) {
     for (const char* each : {"grants", "flights", "exports", "ring_holds"}) zero(owner(i), std::string("fluxon_owner_") + each);
     for (const char* each : {"granted", "retired"}) zero(owner(i), "fluxon_owner_directory_slots", each);

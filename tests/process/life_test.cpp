@@ -23,7 +23,7 @@ namespace {
 bool atRest(const Cluster& cluster, const std::string& node = "n0") {
   return cluster.metric("master", "fluxon_master_puts_inflight") == 0 &&
          cluster.metric("master", "fluxon_master_segment_inflight_bytes") == 0 &&
-         cluster.metric("master", "fluxon_master_segment_held_bytes") == 0 && cluster.metric(node, "fluxon_owner_grants") == 0 &&
+         cluster.metric("master", "fluxon_master_segment_retired_bytes") == 0 && cluster.metric(node, "fluxon_owner_grants") == 0 &&
          cluster.metric(node, "fluxon_owner_directory_slots", "granted") == 0 &&
          cluster.metric(node, "fluxon_owner_directory_slots", "retired") == 0 && cluster.metric(node, "fluxon_owner_ring_holds") == 0;
 }

@@ -48,6 +48,7 @@ void World::draw() {
   settings_.lease = milliseconds(kLeases[scheduler_.pick(3)]);
   settings_.putWait = milliseconds(300 + static_cast<int64_t>(scheduler_.pick(700)));
   settings_.minimumKeyLease = milliseconds(50);
+  settings_.mostKeyLeases = 2;
   settings_.stopped = milliseconds(100);
   persistsAtOnce_ = scheduler_.oneIn(2) ? 2 : 16;
   if (options_.faultless || options_.loseMessage != 0) return;

@@ -124,6 +124,8 @@ TEST_CASE("eviction: a candidate is not proposed again until its owner answers")
     pool.policy.evicted(1);
     CHECK(pool.policy.bytes() == 2 * kPage);
     pool.policy.busy(2);
+    CHECK_FALSE(pool.policy.nextVictim().has_value());
+    pool.policy.retryBusy();
     CHECK(pool.policy.nextVictim() == Id{2});
 }
 
@@ -132,7 +134,36 @@ TEST_CASE("eviction: a busy replica goes behind the others") {
     pool.insert(0, 50);
     CHECK(pool.policy.nextVictim() == Id{0});
     pool.policy.busy(0);
+    pool.policy.retryBusy();
     CHECK(goesBefore(pool.evictAll(), 45, 0));
+}
+
+TEST_CASE("eviction: whoever asks on after busy ones comes through all replicas once, the one inserted last too") {
+    Pool pool;
+    pool.insert(0, 50);
+    std::set<Id> asked;
+    while (const auto victim = pool.policy.nextVictim()) {
+        CHECK(asked.insert(*victim).second);
+        pool.policy.busy(*victim);
+    }
+    CHECK(asked.size() == 50);
+    CHECK(pool.policy.bytes() == 50 * kPage);
+    pool.policy.remove(7);
+    pool.policy.retryBusy();
+    CHECK(pool.evictAll().size() == 49);
+}
+
+TEST_CASE("eviction: one that is named is proposed out of its turn, unless it is a candidate or set aside") {
+    Pool pool;
+    pool.insert(0, 50);
+    CHECK(pool.policy.propose(30));
+    CHECK_FALSE(pool.policy.propose(30));
+    pool.policy.busy(30);
+    CHECK_FALSE(pool.policy.propose(30));
+    CHECK_FALSE(pool.policy.propose(77));
+    pool.policy.retryBusy();
+    CHECK(pool.policy.propose(30));
+    CHECK(pool.policy.nextVictim() == Id{0});
 }
 
 TEST_CASE("eviction: a touch does not take a candidate back") {
@@ -250,6 +281,7 @@ struct Model {
     struct Replica {
         std::uint64_t sizeBytes;
         bool candidate;
+        bool busy = false;
     };
 
     explicit Model(unsigned seed) : random(seed) {}
@@ -271,8 +303,10 @@ struct Model {
             propose();
         } else if (dice < 90) {
             answer(anyId(), true);
-        } else if (dice < 97) {
+        } else if (dice < 96) {
             answer(anyId(), false);
+        } else if (dice < 97) {
+            retry();
         } else {
             policy.setRedundancy(anyId(), dice == 97 ? Redundancy::OnlyCopy : Redundancy::HasOtherCopy);
         }
@@ -280,20 +314,26 @@ struct Model {
 
     void insert(Id id, std::uint64_t sizeBytes) {
         policy.insert(id, id % 150, sizeBytes);  // some replicas share a key
-        live[id] = {sizeBytes, false};
+        live[id] = {sizeBytes, false, false};
         lastInserted = id;
     }
 
     void propose() {
         std::size_t proposable = 0;
-        for (const auto& [id, replica] : live) proposable += replica.candidate ? 0u : 1u;
+        for (const auto& [id, replica] : live) proposable += replica.candidate || replica.busy ? 0u : 1u;
         const std::optional<Id> victim = policy.nextVictim();
         REQUIRE(victim.has_value() == (proposable > 0));
         if (!victim) return;
         REQUIRE(live.contains(*victim));
         REQUIRE_FALSE(live[*victim].candidate);
+        REQUIRE_FALSE(live[*victim].busy);
         if (proposable > 1) REQUIRE(*victim != lastInserted);
         live[*victim].candidate = true;
+    }
+
+    void retry() {
+        policy.retryBusy();
+        for (auto& [id, replica] : live) replica.busy = false;
     }
 
     void answer(Id id, bool freed) {
@@ -305,6 +345,7 @@ struct Model {
         } else {
             policy.busy(id);
             found->second.candidate = false;
+            found->second.busy = true;
         }
     }
 
@@ -333,6 +374,7 @@ TEST_CASE("eviction: a random history keeps the books, proposes nobody twice and
             model.check();
         }
         while (model.policy.size() > 0) {
+            model.retry();
             model.propose();
             for (Id id = 0; id < 200; ++id) model.answer(id, true);
         }

@@ -350,6 +350,23 @@ TEST_CASE("recovery: requests of an owner that is replaced in the window are for
   CHECK(w.core.inFlightPuts() == 0);
 }
 
+TEST_CASE("key lease: there are not more than the bound, and one that ends makes room for the next") {
+  Settings settings;
+  settings.mostKeyLeases = 2;
+  World w({}, settings);
+  Owner a = w.join("a");
+  a.grantLease(1000);
+  CHECK(a.grantLease(60'000));
+  rpc::Request grant;
+  grant.kind = rpc::RequestKind::leaseGrant;
+  grant.ttlMs = 1000;
+  const rpc::Reply refused = a.answer(a.ask(grant));
+  CHECK(refused.code == Code::tooMany);
+  CHECK(refused.detail == "2 key leases live, no more at once: revoke some, or let them end");
+  w.pass(milliseconds(1000), {&a});
+  CHECK(a.answer(a.ask(grant)).code == Code::ok);
+}
+
 TEST_CASE("key lease: its keys are deleted when it runs out, others stay") {
   World w;
   Owner a = w.join("a");

@@ -1,5 +1,6 @@
 // MasterCore: space. Puts that wait, eviction in two steps with the owner, releases.
 #include <algorithm>
+#include <set>
 
 #include "master_fixture.h"
 
@@ -160,22 +161,23 @@ TEST_CASE("master space: free space in pieces is joined by evicting on") {
   CHECK(a.answer(put).code == Code::ok);
 }
 
-TEST_CASE("master space: waiting puts are served in their order, a small one does not overtake") {
+TEST_CASE("master space: waiting puts are served in their order, a small one does not overtake one that may fit") {
   World w;
   Owner a = w.join("a");
-  const std::vector<uint64_t> leased = fill(a, kPages, a.grantLease(60'000));
+  std::vector<OperationId> puts;
+  for (uint64_t i = 0; i < kPages; ++i) puts.push_back(a.start(std::to_string(i), kPageBytes));
   const OperationId large = a.start("large", 2 * kPageBytes), small = a.start("small", kPageBytes);
-  rpc::Request drop;
-  drop.kind = rpc::RequestKind::dropped;
-  for (uint64_t i = 0; i < 3; ++i) drop.items.push_back({std::to_string(i), a.answer(a.get(std::to_string(i))).putId, leased[i]});
-  a.ask(drop);
-  CHECK(a.release({leased[0]}) == Code::ok);
+  const auto giveUp = [&](uint64_t i) {
+    a.abort(puts[i]);
+    CHECK(a.release({a.answer(puts[i]).offset}) == Code::ok);
+  };
+  giveUp(0);
   CHECK_FALSE(a.answered(large));
   CHECK_FALSE(a.answered(small));
-  CHECK(a.release({leased[1]}) == Code::ok);
+  giveUp(1);
   CHECK(a.answered(large));
   CHECK_FALSE(a.answered(small));
-  CHECK(a.release({leased[2]}) == Code::ok);
+  giveUp(2);
   CHECK(a.answered(small));
 }
 
@@ -190,7 +192,8 @@ TEST_CASE("master space: a put that finds no space by its deadline is told the n
   w.pass(milliseconds(1));
   CHECK(a.answer(put).code == Code::noSpace);
   CHECK(a.answer(put).detail ==
-        "total 1 MiB and 100000 keys, free 0 B, largestFree 0 B, held 0 B, leased 1 MiB, reserved 0 B, 256 extents in use");
+        "4 KiB wanted, 0 B free (largest piece 0 B) of 1 MiB; 0 values (0 B) are being read and cannot be evicted (fluxonctl pins), "
+        "1 MiB leased, 0 B retired, 0 B reserved, 0 B being put; 256 of 100000 keys in use");
   CHECK(w.core.counters().noSpace == 1);
   CHECK(a.member->waiting.empty());
 }
@@ -229,13 +232,133 @@ TEST_CASE("master space: a waiting put wakes the master again and again, but nev
   }
 }
 
+// Answers each victim that is asked for: busy if it is held.
+size_t answer(Owner& owner, const std::set<std::string>& held) {
+  size_t evicted = 0;
+  for (const rpc::MasterMessage& order : owner.orders(CommandKind::reclaim)) {
+    std::vector<ReclaimResult> results;
+    for (const rpc::Version& item : order.items) {
+      results.push_back(held.count(item.key) ? ReclaimResult::busy : ReclaimResult::ok);
+      evicted += !held.count(item.key);
+    }
+    owner.reclaimDone(order.command, std::move(results));
+  }
+  return evicted;
+}
+
+TEST_CASE("master space: a put has room at once by the only value that is not held, be it the newest, the oldest or in between") {
+  for (const std::string free : {"0", "7", "13"}) {
+    CAPTURE(free);
+    World w;
+    Owner a = w.join("a");
+    std::set<std::string> held;
+    for (uint64_t i = 0; i < 14; ++i) {
+      a.put(std::to_string(i), 18 * kPageBytes);
+      if (std::to_string(i) != free) held.insert(std::to_string(i));
+    }
+    const OperationId put = a.start("x", 18 * kPageBytes);
+    CHECK_FALSE(a.answered(put));
+    for (int round = 0; round < 20 && !a.orders(CommandKind::reclaim).empty(); ++round) answer(a, held);
+    CHECK(a.answer(put).code == Code::ok);  // and no time has passed
+    CHECK(w.core.counters().evictions == 1);
+  }
+}
+
+TEST_CASE("master space: an eviction ends when each value that is held has been asked once, and takes no later put") {
+  World w;
+  Owner a = w.join("a");
+  a.put("held", kPageBytes);
+  for (int i = 0; i < 40; ++i) a.put(std::to_string(i), kPageBytes);
+  CHECK(w.core.evictTo("a", 0, w.now).ok());
+  for (int round = 0; round < 20 && !a.orders(CommandKind::reclaim).empty(); ++round) answer(a, {"held"});
+  CHECK(w.core.keys() == 1);
+  CHECK(a.member->evictTo == UINT64_MAX);
+  for (int i = 0; i < 20; ++i) {
+    a.put("later" + std::to_string(i), kPageBytes);
+    w.pass(milliseconds(200), {&a});
+    CHECK(a.orders(CommandKind::reclaim).empty());
+  }
+}
+
+TEST_CASE("master space: an eviction under a load of puts ends with as many bytes as were too much when it was asked for") {
+  World w;
+  Owner a = w.join("a");
+  a.put("held", 10 * kPageBytes);
+  for (int i = 0; i < 40; ++i) a.put(std::to_string(i), kPageBytes);
+  CHECK(w.core.evictTo("a", 0, w.now).ok());
+  size_t evicted = 0;
+  for (int i = 0; i < 200; ++i) {
+    a.put("later" + std::to_string(i), kPageBytes);
+    evicted += answer(a, {"held"});
+    w.pass(milliseconds(10));
+  }
+  CHECK(evicted >= 40);
+  CHECK(evicted <= 50);
+}
+
+TEST_CASE("master space: a put that cannot fit evicts nothing, keeps nobody waiting and is told why; when it may fit it evicts") {
+  World w;
+  Owner a = w.join("a");
+  const KeyLeaseId lease = a.grantLease(3'600'000);
+  std::vector<uint64_t> leased;
+  for (int i = 0; i < 32; ++i) leased.push_back(a.put("leased" + std::to_string(i), kPageBytes, lease));
+  for (int i = 0; i < 200; ++i) a.put(std::to_string(i), kPageBytes);
+  const OperationId large = a.start("large", kSegment - 31 * kPageBytes);
+  for (int i = 0; i < 10; ++i) {
+    w.pass(milliseconds(100), {&a});
+    CHECK(a.answer(a.start("small" + std::to_string(i), kPageBytes)).code == Code::ok);
+    CHECK_FALSE(a.answer(a.reserve(64, 1)).offsets.empty());
+  }
+  CHECK(a.orders(CommandKind::reclaim).empty());
+  w.pass(seconds(5), {&a});
+  CHECK(a.answer(large).code == Code::noSpace);
+  CHECK(a.answer(large).detail.find("128 KiB leased") != std::string::npos);
+
+  const OperationId next = a.start("large", kSegment - 31 * kPageBytes);
+  CHECK(a.orders(CommandKind::reclaim).empty());
+  rpc::Request revoke;
+  revoke.kind = rpc::RequestKind::leaseRevoke;
+  revoke.lease = lease;
+  a.ask(revoke);
+  while (!a.invalidateDone().empty()) {
+  }
+  CHECK(a.orders(CommandKind::reclaim).empty());  // retired, and maybe still read
+  CHECK(a.release(leased) == Code::ok);
+  CHECK_FALSE(a.orders(CommandKind::reclaim).empty());
+  CHECK_FALSE(a.answered(next));
+}
+
+TEST_CASE("master space: for a put that cannot fit beside what is read only that is asked again, and evicted when nobody reads it") {
+  World w;
+  Owner a = w.join("a");
+  a.put("held", 64 * kPageBytes);
+  for (int i = 0; i < 150; ++i) a.put(std::to_string(i), kPageBytes);
+  // Someone has met the reader.
+  CHECK(w.core.evictTo("a", 80, w.now).ok());
+  while (!a.orders(CommandKind::reclaim).empty()) answer(a, {"held"});
+  REQUIRE(a.member->space.busyBytes() == 64 * kPageBytes);
+  const uint64_t keys = w.core.keys();
+  const OperationId large = a.start("large", kSegment - 40 * kPageBytes);
+  for (int round = 0; round < 20; ++round) {
+    w.pass(milliseconds(100), {&a});
+    answer(a, {"held"});
+  }
+  CHECK(w.core.keys() == keys);
+  CHECK(w.core.counters().evictionsBusy > 5);
+  for (int round = 0; round < 200 && !a.answered(large); ++round) {
+    w.pass(milliseconds(10), {&a});
+    answer(a, {});
+  }
+  CHECK(a.answer(large).code == Code::ok);
+}
+
 TEST_CASE("master space: leased values are never victims") {
   World w;
   Owner a = w.join("a");
   const KeyLeaseId lease = a.grantLease(60'000);
   for (uint64_t i = 0; i < kPages; ++i) a.put(std::to_string(i), kPageBytes, i % 2 ? lease : KeyLeaseId());
   CHECK(a.member->space.leasedBytes() == kSegment / 2);
-  a.start("x", kSegment);
+  a.start("x", kSegment / 2);  // in pieces of a page each it never fits
   size_t victims = 0;
   for (int i = 0; i < 100; ++i) {
     for (const rpc::Version& victim : a.reclaimDone(ReclaimResult::ok)) {
@@ -391,11 +514,43 @@ TEST_CASE("member space: no more extents are in use than the directory has place
   CHECK(space.allocate(64, Use::inFlight));
   space.reclaimBusy(victims[1]);
   CHECK(space.takeVictims(0, 1, 10).size() == 1);
+  CHECK(space.takeVictims(0, 2, 10).empty());
+  space.retryBusy();
+  CHECK(space.takeVictims(0, 2, 10) == std::vector<uint64_t>{victims[1]});
 }
 
 TEST_CASE("member space: the reserve ahead is the smaller of 2 % and 64 MiB") {
   CHECK(MemberSpace(kSegment, 1000).reserveAhead() == kSegment / 50);
   CHECK(MemberSpace(uint64_t{64} << 30, 1000).reserveAhead() == uint64_t{64} << 20);
+}
+
+TEST_CASE("member space: what is reserved counts as kept ahead, but a quarter is always free") {
+  MemberSpace space(kSegment, 1000);
+  CHECK(space.freeAhead() == space.reserveAhead());
+  space.allocate(kPageBytes, Use::reserved);
+  CHECK(space.freeAhead() == space.reserveAhead() - kPageBytes);
+  for (int i = 0; i < 8; ++i) space.allocate(kPageBytes, Use::reserved);
+  CHECK(space.freeAhead() == space.reserveAhead() / 4);
+}
+
+TEST_CASE("member space: what answered busy is known until it is asked again or its route ends") {
+  MemberSpace space(kSegment, 1000);
+  KeyEntry entry;
+  for (uint64_t i = 0; i < 4; ++i) space.route(space.allocate(kPageBytes, Use::inFlight)->offset, &entry, i, false);
+  const std::vector<uint64_t> victims = space.takeVictims(kSegment, 0, 10);
+  REQUIRE(victims.size() == 4);
+  for (const uint64_t victim : victims) space.reclaimBusy(victim);
+  CHECK(space.busyBytes() == 4 * kPageBytes);
+  CHECK(space.reachable() == kSegment - 4 * kPageBytes);
+  CHECK(space.takeBusy(kSegment, 10).empty());
+  space.retryBusy();
+  CHECK(space.busyValues() == 4);
+  CHECK(space.takeBusy(2 * kPageBytes, 10).size() == 2);
+  CHECK(space.takeBusy(kSegment, 10).size() == 2);
+  space.reclaimed(victims[0]);
+  space.unroute(victims[1]);
+  CHECK(space.busyBytes() == 2 * kPageBytes);
+  CHECK(space.reachable() == kSegment - 3 * kPageBytes);
 }
 
 TEST_CASE("member space: leased bytes end with the replica") {

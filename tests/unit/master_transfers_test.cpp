@@ -1,4 +1,7 @@
 // MasterCore: values that move between owners: gets from another host, replicas, puts placed elsewhere, drains.
+#include <algorithm>
+#include <optional>
+
 #include "master_fixture.h"
 
 namespace fluxon::master {
@@ -382,6 +385,93 @@ TEST_CASE("drain: it holds over the lives of the owner until the node has left o
   CHECK(w.core.undrain("a").code == Code::unavailable);
   Owner last = w.on("a");
   CHECK(last.answer(startFor(last, "m", 5000)).peer.node.empty());
+}
+
+TEST_CASE("drain: puts of its clients go on meanwhile and keep it from nothing, and when all is moved none begins any more") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  for (int i = 0; i < 20; ++i) a.put("k" + std::to_string(i), 5000);
+  REQUIRE(w.core.drain("a", w.now).ok());
+  // Twelve puts are always under way, each on its way to b, which takes them slowly.
+  std::vector<OperationId> puts;
+  int passed = 0;
+  for (int round = 0; round < 100 && a.orders(CommandKind::leave).empty(); ++round) {
+    while (puts.size() < 12 && !a.member->finishing) {
+      puts.push_back(startFor(a, "p" + std::to_string(passed++), 5000));
+      REQUIRE(a.answer(puts.back()).code == Code::ok);
+      a.done(puts.back());
+    }
+    bool oneOfAPut = false;
+    for (const auto& order : b.orders(CommandKind::replicate)) {
+      if (!b.member->transfers.count({true, order.command})) continue;
+      if (order.exportId && std::exchange(oneOfAPut, true)) continue;
+      copyDone(b, order.command);
+      if (order.exportId) {
+        const auto ended = std::find_if(puts.begin(), puts.end(), [&](OperationId put) { return !a.member->puts.count(put); });
+        a.release({a.answer(*ended).offset});
+        puts.erase(ended);
+      }
+    }
+    w.pass(milliseconds(50), {&a, &b});
+  }
+  CHECK_FALSE(a.orders(CommandKind::leave).empty());
+  CHECK(a.answer(startFor(a, "late", 5000)).code == Code::unavailable);
+  CHECK(w.core.undrain("a").ok());
+  CHECK(a.answer(startFor(a, "again", 5000)).code == Code::ok);
+}
+
+TEST_CASE("drain: a put past its deadline keeps no node from leaving") {
+  Placed w;
+  const OperationId slow = startFor(w.a, "slow", 5000);
+  CHECK(w.a.answer(slow).code == Code::ok);
+  for (int round = 0; round < 1000 && w.a.orders(CommandKind::leave).empty(); ++round) {
+    for (const auto& order : w.b.orders(CommandKind::replicate)) {
+      if (w.b.member->transfers.count({true, order.command})) copyDone(w.b, order.command);
+    }
+    w.pass(milliseconds(100), {&w.a, &w.b});
+    if (w.now - Time{seconds(1000).ns} < seconds(30)) CHECK(w.a.orders(CommandKind::leave).empty());
+  }
+  CHECK_FALSE(w.a.orders(CommandKind::leave).empty());
+}
+
+TEST_CASE("drain: a value goes to another node when the best one has only pieces, and room is made where nobody else is") {
+  for (const bool third : {false, true}) {
+    CAPTURE(third);
+    Hosts w;
+    Owner a = w.on("a"), b = w.on("b");
+    a.put("large", 64 * kPageBytes);
+    a.put("small", kPageBytes);
+    // b: pages in use and free ones in turn, and not more in use than c.
+    std::vector<uint64_t> offsets;
+    for (int i = 0; i < 250; ++i) offsets.push_back(b.put("b" + std::to_string(i), kPageBytes));
+    for (int i = 0; i < 250; i += 2) {
+      b.remove("b" + std::to_string(i));
+      b.invalidateDone();
+      b.release({offsets[static_cast<size_t>(i)]});
+    }
+    std::optional<Owner> c;
+    if (third) {
+      c.emplace(w.on("c"));
+      for (int i = 0; i < 130; ++i) c->put("c" + std::to_string(i), kPageBytes);
+    }
+    w.pass(seconds(70), third ? std::vector<Owner*>{&a, &b, &*c} : std::vector<Owner*>{&a, &b});
+    const uint64_t before = w.core.counters().evictions;
+    REQUIRE(w.core.drain("a", w.now).ok());
+    for (int round = 0; round < 400 && a.orders(CommandKind::leave).empty(); ++round) {
+      for (Owner* to : {&b, third ? &*c : &b}) {
+        for (const auto& order : to->orders(CommandKind::replicate)) {
+          if (to->member->transfers.count({true, order.command})) copyDone(*to, order.command);
+        }
+        to->reclaimDone(rpc::ReclaimResult::ok);
+      }
+      w.pass(milliseconds(50), third ? std::vector<Owner*>{&a, &b, &*c} : std::vector<Owner*>{&a, &b});
+    }
+    CHECK_FALSE(a.orders(CommandKind::leave).empty());
+    CHECK((w.core.counters().evictions > before) == !third);
+    Owner& home = third ? *c : b;
+    CHECK(home.answer(home.get("small")).code == Code::ok);
+    CHECK(home.answer(home.get("large")).peer.node == home.member->node());
+  }
 }
 
 TEST_CASE("drain: while all nodes are being drained a put is unavailable, and too large only if no segment would hold it") {

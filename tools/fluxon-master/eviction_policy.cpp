@@ -101,7 +101,18 @@ void EvictionPolicy::evicted(Id id) {
 void EvictionPolicy::busy(Id id) {
     const Slot slot = liveIndex_.find(nodes_, id);
     if (slot == kNone || nodes_[slot].state != State::Candidate) return;
-    restamp(slot, State::Reused);
+    moveTo(slot, State::Busy);
+}
+
+void EvictionPolicy::retryBusy() {
+    while (list(State::Busy).count > 0) restamp(list(State::Busy).oldest, State::Reused);
+}
+
+bool EvictionPolicy::propose(Id id) {
+    const Slot slot = liveIndex_.find(nodes_, id);
+    if (slot == kNone || nodes_[slot].state == State::Candidate || nodes_[slot].state == State::Busy) return false;
+    moveTo(slot, State::Candidate);
+    return true;
 }
 
 void EvictionPolicy::setRedundancy(Id id, Redundancy redundancy) {

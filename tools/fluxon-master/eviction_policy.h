@@ -5,14 +5,16 @@
 //   insert ──► Fresh ──► Aging ─────┐            touched: at its turn it moves to Reused instead
 //      │         └─ passed over ────┤
 //      └──────────► Reused ─────────┴► Candidate ── evicted ──► GhostOnce / GhostReused ──► forgotten
-//   (its ghost was known)  ▲               │
-//                          └──── busy ─────┘                    remove: from any live state, leaves no ghost
+//   (its ghost was known)  ▲            │  ▲
+//                          │       busy ▼  │ propose            remove: from any live state, leaves no ghost
+//                          └─ retryBusy ─ Busy
 //
 // Invariants
 //  1. A replica is in exactly one live state from insert to evicted or remove; bytes() is the sum over live states, Candidate included:
 //     the owner frees bytes only when it confirms.
-//  2. nextVictim never returns an id that is Candidate: between two proposals of one id lies a busy.
-//  3. The replica inserted last is proposed only when no other is left to propose.
+//  2. nextVictim never returns an id that is Candidate or Busy: between two proposals of one id lie a busy and a retryBusy. So whoever
+//     asks on after a busy comes through all replicas once.
+//  3. The replica inserted last is proposed only when no other is left to propose; those that are Busy are not.
 //  4. Ghosts are never more than the live replicas, and never more bytes than the capacity. A replica or a ghost takes some 65 B with its
 //     index.
 //  5. Every call but setCapacity is O(1) amortised: a replica is given another turn once per touch it had, kMaxFrequency at most.
@@ -61,9 +63,12 @@ public:
     std::optional<Id> nextVictim();
     // The owner has freed the candidate: its key leaves a ghost. Unknown ids are ignored.
     void evicted(Id id);
-    // The owner refuses: the replica is in use and goes on as one just reused. Ignored unless id is a candidate.
-    // Where every owner refuses, the same ids come round again: the caller bounds its attempts.
+    // The owner refuses: the replica is in use, and is set aside. Ignored unless id is a candidate.
     void busy(Id id);
+    // What was set aside goes on as just reused, and may be proposed again. The caller bounds how often.
+    void retryBusy();
+    // Makes this one a candidate out of its turn. False: it is not here, is a candidate already, or is set aside.
+    bool propose(Id id);
 
     enum class Redundancy : std::uint8_t { OnlyCopy, HasOtherCopy };
     // Another replica or an SSD copy exists: among the next few victims this one is preferred.
@@ -81,8 +86,8 @@ private:
     static constexpr Slot kNone = ~Slot{0};
 
     // A live replica or a ghost. The list it is in is its state.
-    enum class State : std::uint8_t { Fresh, Aging, Reused, Candidate, GhostOnce, GhostReused, Free };
-    static constexpr std::size_t kLists = 6;
+    enum class State : std::uint8_t { Fresh, Aging, Reused, Busy, Candidate, GhostOnce, GhostReused, Free };
+    static constexpr std::size_t kLists = 7;
 
     struct Node {
         Id id;

@@ -164,8 +164,8 @@ Code MasterCore::refusePut(const rpc::Request& request, std::string& detail, Tim
 }
 
 void MasterCore::putStart(Member& member, const rpc::Request& request, Time now) {
-  // Those who wait already come first.
-  Member* const lacks = member.waiting.empty() ? lacksSpaceForPut(member, request, now) : &member;
+  // Those who wait already come first, but for those who cannot fit.
+  Member* const lacks = !member.hasLine() ? lacksSpaceForPut(member, request, now) : &member;
   if (!lacks) return;
   std::string detail;
   if (const Code code = refusePut(request, detail, now); code != Code::ok) return replyCode(member, request.id, code, detail);
@@ -223,7 +223,7 @@ void MasterCore::reserve(Member& member, const rpc::Request& request) {
   rpc::Reply answer;
   answer.id = request.id;
   // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
-  const bool none = !member.waiting.empty() || member.draining || (ssds_ > 0 && !member.ssdLife);
+  const bool none = member.hasLine() || member.draining || (ssds_ > 0 && !member.ssdLife);
   for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
     const std::optional<Extent> extent = member.space.allocate(request.bytes, Use::reserved);
     if (!extent) break;
@@ -318,8 +318,17 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
     const auto least = static_cast<uint64_t>(settings_.minimumKeyLease.ms());
     if (request.ttlMs < least || request.ttlMs > kLongestKeyLeaseMs) {
       answer.code = Code::invalidArgument;
+<<<<<<< HEAD
       answer.detail = "lease of " + std::to_string(request.ttlMs) + " ms (accepted: " + std::to_string(least) + " to " +
                       std::to_string(kLongestKeyLeaseMs) + " ms)";
+=======
+      answer.detail =
+          "lease of " + std::to_string(request.ttlMs) + " ms (minimum " + std::to_string(settings_.minimumKeyLease.ms()) + " ms)";
+    } else if (leases_.size() >= settings_.mostKeyLeases) {
+      FLUXON_MARK("master: there are too many key leases");
+      answer.code = Code::tooMany;
+      answer.detail = std::to_string(leases_.size()) + " key leases live, no more at once: revoke some, or let them end";
+>>>>>>> 7d8a331 (master: nothing is evicted in vain, each victim is asked once in a round, and a drain is kept up by nothing)
     } else {
       answer.lease = leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(request.ttlMs)), now);
     }
@@ -364,7 +373,7 @@ void MasterCore::tick(Time now, Time heard) {
       if (now < waiting.deadline) return false;
       FLUXON_MARK("master: a request has waited too long for space");
       ++counters_.noSpace;
-      replyCode(*waiting.member, waiting.request.id, Code::noSpace, member->space.describe());
+      replyCode(*waiting.member, waiting.request.id, Code::noSpace, member->space.describe(waiting.request.bytes));
       return true;
     });
     serveWaiting(*member, now);

@@ -54,6 +54,7 @@ struct Settings {
   // A wake-up that comes later than this shows that the process was stopped: what owners sent meanwhile has not been read yet. As long
   // again it is heard before leases are judged; judging later is always safe. 0: never.
   Duration stopped{0};
+  size_t mostKeyLeases = size_t{1} << 20;  // each takes some 150 bytes, and its keys
 };
 
 class Outbox {
@@ -192,6 +193,8 @@ class MasterCore {
   void spread(Member&, const rpc::Request&, Time now);
   void dropTransfer(Member&, TransferId);
   void moveOut(Member&, Time now);
+  bool moveAway(KeyEntry&, Member& from, Time now);
+  void letLeave(Member&, Time now);
   std::vector<Member*> candidates(const Member& asker, uint64_t extentBytes, Time now);
 
   // ssd.cpp: replicas on SSDs, and what is brought from there for another host
@@ -213,6 +216,11 @@ class MasterCore {
   void waitForSpace(Member& at, Member&, rpc::Request, Time now, unsigned stagings = 0);
   void serveWaiting(Member&, Time now);
   void askVictims(Member&, Time now);
+  struct Lacking {
+    uint64_t bytes, extents, ofBusy;
+  };
+  Lacking lacking(const Member&) const;
+  void wantCopy(Member&, uint64_t size, Time now);
   void backOff(Member&, Time now);
   void askReserve(Member&);
 

@@ -13,6 +13,7 @@
 // One thread.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -98,8 +99,15 @@ class Member : public std::enable_shared_from_this<Member> {
   Time joinedAt{0};                // when it was heard to have joined; 0: not yet
   bool draining = false;
   bool leaving = false;            // has been told to leave
-  uint64_t evictTo = UINT64_MAX;   // victims go until no more than this is in use
+  bool finishing = false;          // draining, and nothing is left to move: no put begins here any more
+  uint64_t evictTo = UINT64_MAX;   // victims go until no more than this is in use,
+  uint64_t evictLeft = 0;          // but no more than what was too much when that was asked for: later puts are not meant
   uint64_t copyWanted = 0;         // bytes that a copy to here did not find
+  bool mayFit(const Waiting& each) const { return extentBytes(each.request.bytes) <= space.reachable(); }
+  // Who comes now goes behind one of those who wait. Those who cannot fit keep nobody waiting.
+  bool hasLine() const {
+    return std::any_of(waiting.begin(), waiting.end(), [this](const Waiting& each) { return mayFit(each); });
+  }
   bool wantsSpace() const { return !waiting.empty() || evictTo != UINT64_MAX || copyWanted > 0; }
   std::vector<uint64_t> toMove;    // draining: extents not looked at yet
   Time retryMove{0};
@@ -119,7 +127,10 @@ class Member : public std::enable_shared_from_this<Member> {
   std::vector<rpc::Version> invalidations;           // to be sent when the batch in flight has been answered
   bool invalidating = false;
   uint64_t evictions = 0;
-  Time retryVictims{0};  // victims were busy: none are asked again before this
+  // Victims are asked in rounds: each once, so the busy ones do not hide the others. The next round begins at retryVictims, 0: this one
+  // has not met a busy one; a round is over when nobody is left to ask.
+  Time retryVictims{0};
+  bool roundOver = false;
   Duration busyBackOff{0};
 };
 

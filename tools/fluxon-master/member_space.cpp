@@ -1,6 +1,7 @@
 #include "member_space.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/size.h"
@@ -9,7 +10,7 @@ namespace fluxon::master {
 
 bool MemberSpace::adopt(Extent extent, Use use) {
   if (!allocator_.adopt(extent)) return false;
-  records_.emplace(extent.offset, Record{extent, use, nullptr, false});
+  records_.emplace(extent.offset, Record{extent, use});
   bytes_[static_cast<size_t>(use)] += extent.length;
   return true;
 }
@@ -18,7 +19,7 @@ std::optional<Extent> MemberSpace::allocate(uint64_t payloadBytes, Use use) {
   if (records_.size() >= maxExtents_) return std::nullopt;
   const std::optional<Extent> extent = allocator_.allocate(payloadBytes);
   if (!extent) return extent;
-  records_.emplace(extent->offset, Record{*extent, use, nullptr, false});
+  records_.emplace(extent->offset, Record{*extent, use});
   bytes_[static_cast<size_t>(use)] += extent->length;
   return extent;
 }
@@ -38,6 +39,7 @@ void MemberSpace::account(Record& record, Use to) {
     --replicas_;
     record.key = nullptr;
     if (record.leased) leasedBytes_ -= record.extent.length, record.leased = false;
+    if (record.busy) busyBytes_ -= record.extent.length, busy_.erase(record.extent.offset), record.busy = false;
   }
   record.use = to;
 }
@@ -107,6 +109,22 @@ void MemberSpace::reclaimBusy(uint64_t offset) {
   FLUXON_CHECK(record && record->use == Use::reclaiming, "busy extent that is not being reclaimed");
   account(*record, Use::routed);
   policy_.busy(offset);
+  if (std::exchange(record->busy, true)) return;
+  busy_.insert(offset);
+  busyBytes_ += record->extent.length;
+}
+
+std::vector<uint64_t> MemberSpace::takeBusy(uint64_t wantedBytes, size_t limit) {
+  std::vector<uint64_t> victims;
+  uint64_t taken = 0;
+  for (auto each = busy_.begin(); each != busy_.end() && victims.size() < limit && taken < wantedBytes; ++each) {
+    if (!policy_.propose(*each)) continue;
+    Record& record = *find(*each);
+    account(record, Use::reclaiming);
+    taken += record.extent.length;
+    victims.push_back(*each);
+  }
+  return victims;
 }
 
 void MemberSpace::reclaimed(uint64_t offset) {
@@ -121,11 +139,18 @@ void MemberSpace::reclaimed(uint64_t offset) {
 
 uint64_t MemberSpace::reserveAhead() const { return std::min(capacity() / 50, 64 * kMiB); }
 
-std::string MemberSpace::describe() const {
-  return "total " + formatSize(capacity()) + " and " + std::to_string(maxExtents_) + " keys" + ", free " + formatSize(freeBytes()) +
-         ", largestFree " + formatSize(largestFree()) + ", held " + formatSize(bytes(Use::unrouted)) + ", leased " +
-         formatSize(leasedBytes_) + ", reserved " + formatSize(bytes(Use::reserved)) + ", " + std::to_string(records_.size()) +
-         " extents in use";
+uint64_t MemberSpace::freeAhead() const {
+  const uint64_t ahead = reserveAhead();
+  return std::max(ahead / 4, ahead - std::min(ahead, bytes(Use::reserved)));
+}
+
+std::string MemberSpace::describe(uint64_t wanted) const {
+  return formatSize(wanted) + " wanted, " + formatSize(freeBytes()) + " free (largest piece " + formatSize(largestFree()) + ") of " +
+         formatSize(capacity()) + "; " + std::to_string(busyValues()) + " values (" + formatSize(busyBytes_) +
+         ") are being read and cannot be evicted (fluxonctl pins), " + formatSize(leasedBytes_) + " leased, " +
+         formatSize(bytes(Use::unrouted)) + " retired, " + formatSize(bytes(Use::reserved)) + " reserved, " +
+         formatSize(bytes(Use::inFlight)) + " being put; " + std::to_string(records_.size()) + " of " + std::to_string(maxExtents_) +
+         " keys in use";
 }
 
 }  // namespace fluxon::master

@@ -19,12 +19,14 @@
 //      registration. No clock frees.
 //      (An owner that is fenced has no free extents; its next life says what is in use.)
 //   2. The policy knows exactly the routed extents without a key lease; those being reclaimed are its candidates.
+//      Those that answered busy when they were asked last are known as such (`busy`) until they are asked again or their route ends.
 //   3. The bytes by use add up to what the allocator counts as used.
 // One thread. No clock: times are handed in.
 #pragma once
 
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -49,6 +51,7 @@ class MemberSpace {
     Use use = Use::inFlight;
     KeyEntry* key = nullptr;  // routed, reclaiming
     bool leased = false;
+    bool busy = false;
   };
 
   // At most `maxExtents` are in use at once: the owner's directory has places for that many.
@@ -78,8 +81,11 @@ class MemberSpace {
   // Takes victims (routed → reclaiming) until what is free and what is being reclaimed reach `bytes` and `extents`. At most `limit`
   // at once.
   std::vector<uint64_t> takeVictims(uint64_t bytes, uint64_t extents, size_t limit);
-  void reclaimBusy(uint64_t offset);   // reclaiming → routed
+  // As victims those that answered busy the last time, until their sum is `bytes`; none twice before retryBusy().
+  std::vector<uint64_t> takeBusy(uint64_t bytes, size_t limit);
+  void reclaimBusy(uint64_t offset);   // reclaiming → routed; no victim before retryBusy()
   void reclaimed(uint64_t offset);     // reclaiming → free
+  void retryBusy() { policy_.retryBusy(); }
 
   uint64_t capacity() const { return allocator_.capacity(); }
   uint64_t freeBytes() const { return allocator_.freeBytes(); }
@@ -88,10 +94,17 @@ class MemberSpace {
   uint64_t bytes(Use use) const { return bytes_[static_cast<size_t>(use)]; }
   uint64_t leasedBytes() const { return leasedBytes_; }
   size_t replicas() const { return replicas_; }
-  // What the master keeps free ahead of puts: the smaller of 2 % and 64 MiB.
+  // What answered busy when it was asked last.
+  uint64_t busyBytes() const { return busyBytes_; }
+  size_t busyValues() const { return busy_.size(); }
+  // A value of more bytes finds no room whatever is evicted: the rest is under key leases, was read when it was asked last, or is retired.
+  uint64_t reachable() const { return capacity() - leasedBytes_ - busyBytes_ - bytes(Use::unrouted); }
+  // What is kept ahead of puts, free here or reserved at the owner: the smaller of 2 % and 64 MiB.
   uint64_t reserveAhead() const;
-  // "total 256 MiB, free 1 MiB, largestFree 4 KiB, held 0 B, leased 200 MiB, reserved 0 B"
-  std::string describe() const;
+  // The part of it that is to be free here. A quarter always is: what is reserved has sizes of its own.
+  uint64_t freeAhead() const;
+  // Why so many bytes found no room.
+  std::string describe(uint64_t wanted) const;
 
   // Every extent in use, in no order.
   const std::unordered_map<uint64_t, Record>& records() const { return records_; }
@@ -106,6 +119,8 @@ class MemberSpace {
   std::unordered_map<uint64_t, Record> records_;  // by offset
   uint64_t bytes_[kUses] = {};
   uint64_t leasedBytes_ = 0;
+  std::set<uint64_t> busy_;  // by offset
+  uint64_t busyBytes_ = 0;
   size_t replicas_ = 0;
 };
 

@@ -88,7 +88,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
       out.setLeasedBytes(space.leasedBytes());
       out.setReservedBytes(space.bytes(Use::reserved));
       out.setInFlightBytes(space.bytes(Use::inFlight));
-      out.setHeldBytes(space.bytes(Use::unrouted));
+      out.setRetiredBytes(space.bytes(Use::unrouted));
       out.setReplicas(space.replicas());
       out.setWaitingPuts(member->waiting.size());
       out.setSsdLife(member->ssdLife.value);
@@ -404,7 +404,9 @@ std::string Service::metrics() const {
     bytes("fluxon_master_segment_leased_bytes", "Bytes of readable replicas under a key lease.", space.leasedBytes());
     bytes("fluxon_master_segment_reserved_bytes", "Bytes handed to the owner ahead of puts.", space.bytes(Use::reserved));
     bytes("fluxon_master_segment_inflight_bytes", "Bytes being put.", space.bytes(Use::inFlight));
-    bytes("fluxon_master_segment_held_bytes", "Bytes without a route that are still read or not yet released.", space.bytes(Use::unrouted));
+    bytes("fluxon_master_segment_retired_bytes", "Bytes without a route that are still read or not yet released.",
+          space.bytes(Use::unrouted));
+    bytes("fluxon_master_segment_busy_bytes", "Bytes of replicas that were being read when they were asked to go last.", space.busyBytes());
     bytes("fluxon_master_ssd_replicas", "Values on the owner's SSD.", member->ssdReplicas());
     bytes("fluxon_master_puts_waiting", "Puts that wait for space.", member->waiting.size());
   }

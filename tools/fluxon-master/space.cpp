@@ -1,4 +1,8 @@
 // MasterCore: room for puts. Puts without space wait in order; victims are asked of the owner, who knows the readers.
+//
+// Nothing is evicted in vain: for a value that is larger than all that is not leased, read or retired (MemberSpace::reachable) only those
+// are asked that were being read the last time, since without one of them it cannot fit. It waits until its deadline, and those who may
+// fit pass it.
 #include <algorithm>
 
 #include "master_core.h"
@@ -35,6 +39,9 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
       return refuse(Code::invalidArgument, "node '" + request.after + "' is no owner of this host");
     asker = named->second.get();
   }
+  if (member.finishing && (asker != &member || (request.flags & rpc::kPlacedHere))) {
+    return refuse(Code::unavailable, "node " + member.node() + " is being drained and is about to leave");
+  }
   // While no owner has an SSD, one that has room for the value has it itself.
   if (asker != &member || member.draining || size > member.space.capacity() || (ssds_ > 0 && !member.ssdLife)) {
     const std::vector<Member*> others = candidates(*asker, size, now);
@@ -63,6 +70,7 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
     reply(member, std::move(answer));
     return nullptr;
   }
+  if (member.finishing) return refuse(Code::unavailable, "node " + member.node() + " is being drained and is about to leave");
   if (home != &member && size > member.space.capacity()) {
     return refuse(Code::tooLarge, std::to_string(request.bytes) + " bytes, the segment that they pass through holds " +
                                       std::to_string(member.space.capacity()));
@@ -105,20 +113,29 @@ void MasterCore::waitForSpace(Member& at, Member& member, rpc::Request request, 
 }
 
 void MasterCore::serveWaiting(Member& member, Time now) {
-  while (!member.waiting.empty()) {
-    Waiting next = std::move(member.waiting.front());
-    member.waiting.pop_front();
+  for (size_t i = 0; i < member.waiting.size();) {
+    const auto at = member.waiting.begin() + static_cast<ptrdiff_t>(i);
+    if (!member.mayFit(*at)) {
+      FLUXON_MARK("master: who cannot fit is passed");
+      ++i;
+      continue;
+    }
+    Waiting next = std::move(*at);
+    member.waiting.erase(at);
     Member* const lacks = next.request.kind == rpc::RequestKind::putStart
                               ? lacksSpaceForPut(*next.member, next.request, now)
                               : lacksSpaceForGet(*next.member, next.request, Turn::first, next.stagings, now);
     if (!lacks) continue;
-    if (lacks == &member) return member.waiting.push_front(std::move(next));
+    if (lacks == &member) {
+      member.waiting.insert(member.waiting.begin() + static_cast<ptrdiff_t>(i), std::move(next));
+      return;
+    }
     lacks->waiting.push_back(std::move(next));
     askVictims(*lacks, now);
   }
 }
 
-// All victims were being read, or there was none: asking again at once would ask the same ones.
+// Everybody has been asked: asking again at once would ask the same ones.
 void MasterCore::backOff(Member& member, Time now) {
   member.busyBackOff = std::clamp(member.busyBackOff * 2, kLeastBackOff, kMostBackOff);
   member.retryVictims = now + member.busyBackOff;
@@ -133,29 +150,66 @@ void MasterCore::askReserve(Member& member) {
   outbox_.send(member, std::move(message));
 }
 
+// A copy to here found no room.
+void MasterCore::wantCopy(Member& member, uint64_t size, Time now) {
+  member.copyWanted = std::max(member.copyWanted, size);
+  askVictims(member, now);
+}
+
+// What victims are to make of the space: bytes that are free, or about to be; of that for one who waits and finds the free ones in
+// pieces; bytes that somebody lacks who cannot fit, which only those can give who were being read.
+MasterCore::Lacking MasterCore::lacking(const Member& member) const {
+  const MemberSpace& space = member.space;
+  Lacking lacking{space.freeAhead(), member.waiting.size() + std::min<uint64_t>(space.maxExtents() / 50, 256), 0};
+  uint64_t first = member.copyWanted;
+  if (first > space.reachable()) first = 0;
+  lacking.bytes += first;
+  for (const Waiting& waiting : member.waiting) {
+    const uint64_t size = extentBytes(waiting.request.bytes);
+    if (member.mayFit(waiting)) {
+      lacking.bytes += size;
+      if (first == 0) first = size;
+    } else if (lacking.ofBusy == 0) {
+      lacking.ofBusy = size - space.reachable();
+    }
+  }
+  if (member.evictTo != UINT64_MAX) {
+    lacking.bytes = std::max(lacking.bytes, std::min(space.capacity() - member.evictTo, space.freeBytes() + member.evictLeft));
+  }
+  lacking.bytes = std::min(lacking.bytes, space.capacity());
+  // Enough free, but in pieces: more has to go until the first one fits.
+  if (first > 0 && space.bytes(Use::reclaiming) == 0 && space.freeBytes() >= lacking.bytes) {
+    lacking.bytes = std::min(space.capacity(), space.freeBytes() + first);
+  }
+  return lacking;
+}
+
 void MasterCore::askVictims(Member& member, Time now) {
-  if (now < member.retryVictims) return;
   MemberSpace& space = member.space;
-  if (member.evictTo != UINT64_MAX && space.capacity() - space.freeBytes() <= member.evictTo) member.evictTo = UINT64_MAX;
+  if (member.retryVictims.ns != 0 && now >= member.retryVictims) {
+    member.retryVictims = Time{0};
+    member.roundOver = false;
+    space.retryBusy();
+  }
+  if (member.evictTo != UINT64_MAX && (member.evictLeft == 0 || space.capacity() - space.freeBytes() <= member.evictTo)) {
+    member.evictTo = UINT64_MAX;
+  }
   if (member.copyWanted > 0 && space.largestFree() >= member.copyWanted) member.copyWanted = 0;
   if (!member.wantsSpace() && space.replicas() < kReplicasToKeepAhead) return;
-  uint64_t wanted = space.reserveAhead() + member.copyWanted;
-  for (const Waiting& waiting : member.waiting) wanted += extentBytes(waiting.request.bytes);
-  if (member.evictTo != UINT64_MAX) wanted = std::max(wanted, space.capacity() - member.evictTo);
-  wanted = std::min(wanted, space.capacity());
-  // Enough free, but in pieces: more has to go until the first one fits.
-  if (!member.waiting.empty() && space.bytes(Use::reclaiming) == 0 && space.freeBytes() >= wanted) {
-    wanted = std::min(space.capacity(), space.freeBytes() + extentBytes(member.waiting.front().request.bytes));
+  const Lacking lacks = lacking(member);
+  std::vector<uint64_t> victims = space.takeVictims(lacks.bytes, lacks.extents, kVictimsAtOnce);
+  if (lacks.ofBusy > 0 && victims.size() < kVictimsAtOnce) {
+    FLUXON_MARK("master: only those that are read could make room");
+    const std::vector<uint64_t> busy = space.takeBusy(lacks.ofBusy, kVictimsAtOnce - victims.size());
+    victims.insert(victims.end(), busy.begin(), busy.end());
   }
-  const uint64_t extentsAhead = std::min<uint64_t>(space.maxExtents() / 50, 256);
-  const std::vector<uint64_t> victims = space.takeVictims(wanted, member.waiting.size() + extentsAhead, kVictimsAtOnce);
   if (victims.empty()) {
-    // What may go has gone.
-    if (space.bytes(Use::reclaiming) == 0) {
+    // What may go has gone, and each of the others has been asked.
+    if (member.wantsSpace() && space.bytes(Use::reclaiming) == 0 && !std::exchange(member.roundOver, true)) {
       askReserve(member);
       member.evictTo = UINT64_MAX, member.copyWanted = 0;
+      backOff(member, now);
     }
-    if (member.wantsSpace()) backOff(member, now);
     return;
   }
   std::vector<rpc::Version> items;
@@ -172,7 +226,7 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
   if (found == member.orders.end() || found->second.kind != rpc::CommandKind::reclaim) return;
   const std::vector<rpc::Version> items = std::move(found->second.items);
   member.orders.erase(found);
-  size_t freed = 0;
+  size_t freed = 0, busy = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     // An answer that is too short counts as busy: nothing is freed without the owner's word.
     const rpc::ReclaimResult result = i < request.results.size() ? request.results[i] : rpc::ReclaimResult::busy;
@@ -185,6 +239,7 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
     }
     if (result == rpc::ReclaimResult::ok) {
       ++freed;
+      member.evictLeft -= std::min(member.evictLeft, record->extent.length);
       ++member.evictions;
       ++counters_.evictions;
       if (record->use == Use::unrouted) {
@@ -196,6 +251,7 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       member.space.reclaimed(items[i].offset);
       settleRoute(entry);
     } else if (result == rpc::ReclaimResult::busy) {
+      ++busy;
       ++counters_.evictionsBusy;
       if (record->use == Use::reclaiming) member.space.reclaimBusy(items[i].offset);
     } else if (record->use == Use::reclaiming) {
@@ -206,12 +262,8 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       settleRoute(entry);
     }
   }
-  if (freed == 0) {
-    askReserve(member);
-    backOff(member, now);
-  } else {
-    member.busyBackOff = Duration{0};
-  }
+  if (freed > 0) member.busyBackOff = Duration{0};
+  if (busy > 0 && member.retryVictims.ns == 0) member.retryVictims = now + kMostBackOff;
   serveWaiting(member, now);
   askVictims(member, now);
 }
@@ -221,8 +273,10 @@ Error MasterCore::evictTo(const std::string& node, uint64_t percent, Time now) {
   for (const auto& [name, member] : members_) {
     if (member->state != MemberState::joined || (!node.empty() && name != node)) continue;
     any = true;
+    const uint64_t used = member->space.capacity() - member->space.freeBytes();
     member->evictTo = member->space.capacity() / 100 * percent;
-    member->retryVictims = Time{0};
+    member->evictLeft = used - std::min(used, member->evictTo);
+    member->retryVictims = now;
     askVictims(*member, now);
   }
   return any ? Error{} : Error{Code::unavailable, node.empty() ? "no node has joined" : "no node '" + node + "' has joined"};

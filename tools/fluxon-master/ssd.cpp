@@ -65,7 +65,7 @@ void MasterCore::ssdCommit(Member& member, const rpc::Request& request, Time now
   reply(member, std::move(answer));
   if (!member.wantsSpace()) return;
   // Victims may have been busy for being persisted alone.
-  member.retryVictims = Time{0};
+  member.retryVictims = now;
   member.busyBackOff = Duration{0};
   askVictims(member, now);
 }

@@ -127,7 +127,7 @@ Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request
               std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity()));
     return nullptr;
   }
-  if (turn == Turn::last && !member.waiting.empty()) return &member;
+  if (turn == Turn::last && member.hasLine()) return &member;
   const std::optional<Extent> extent = member.space.allocate(entry->bytes, Use::inFlight);
   if (!extent) return &member;
   const bool staged = replica->ssd && !own;
@@ -276,8 +276,7 @@ void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
     if (has(*entry, *other)) continue;
     const std::optional<Extent> extent = other->space.allocate(entry->bytes, Use::inFlight);
     if (!extent) {
-      other->copyWanted = std::max(other->copyWanted, extentBytes(entry->bytes));
-      askVictims(*other, now);
+      wantCopy(*other, extentBytes(entry->bytes), now);
       continue;
     }
     Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
@@ -319,7 +318,7 @@ Error MasterCore::undrain(const std::string& node) {
   const auto found = members_.find(node);
   if (found == members_.end() || !found->second->draining || found->second->state == MemberState::left)
     return {Code::unavailable, "node '" + node + "' is not being drained"};
-  found->second->draining = false;
+  found->second->draining = found->second->finishing = false;
   found->second->toMove.clear();
   return {};
 }
@@ -332,49 +331,68 @@ void MasterCore::moveOut(Member& member, Time now) {
     return std::any_of(entry.replicas.begin(), entry.replicas.end(),
                        [](const Replica& r) { return r.readable() && !r.member->draining; });
   };
+  // What its clients put goes elsewhere by itself.
   size_t moving = 0;
   for (const auto& [node, other] : members_) {
-    for (const auto& [id, transfer] : other->transfers) moving += transfer.source == &member;
+    for (const auto& [id, transfer] : other->transfers) moving += transfer.source == &member && !transfer.origin;
   }
   if (member.toMove.empty()) {
     for (const auto& [offset, record] : member.space.records()) {
       if (record.key && !elsewhere(*record.key)) member.toMove.push_back(offset);
     }
     member.retryMove = now + kCollectPause;
-    if (member.toMove.empty()) {
-      if (moving > 0 || !member.puts.empty()) return;
-      member.leaving = true;
-      member.retryMove = now + kLeavePause;
-      rpc::MasterMessage message;
-      message.kind = rpc::CommandKind::leave;
-      if (member.connected) outbox_.send(member, std::move(message));
-      return;
+    if (member.toMove.empty() && moving == 0) letLeave(member, now);
+  }
+  // Values that find no place now are tried again when the others have been.
+  std::vector<uint64_t> later;
+  while (moving < kMovesAtOnce && later.size() < kMovesAtOnce && !member.toMove.empty()) {
+    const uint64_t offset = member.toMove.back();
+    member.toMove.pop_back();
+    const MemberSpace::Record* record = member.space.find(offset);
+    if (!record || !record->key || record->key->change || elsewhere(*record->key)) continue;
+    if (moveAway(*record->key, member, now)) {
+      ++moving;
+    } else {
+      later.push_back(offset);
     }
   }
-  while (moving < kMovesAtOnce && !member.toMove.empty()) {
-    const MemberSpace::Record* record = member.space.find(member.toMove.back());
-    if (!record || !record->key || record->key->change || elsewhere(*record->key)) {
-      member.toMove.pop_back();
-      continue;
-    }
-    KeyEntry& entry = *record->key;
-    std::vector<Member*> others = candidates(member, extentBytes(entry.bytes), now);
-    std::erase(others, &member);
-    if (others.empty()) return;  // nobody can have it: the drain waits
-    Member& to = *others.front();
-    const std::optional<Extent> extent = to.space.allocate(entry.bytes, Use::inFlight);
-    if (!extent) {
-      to.copyWanted = std::max(to.copyWanted, extentBytes(entry.bytes));
-      return askVictims(to, now);
-    }
+  member.toMove.insert(member.toMove.begin(), later.begin(), later.end());
+}
+
+// False: nobody has room for it now. The best of those whom evictions could give room is to have some soon.
+bool MasterCore::moveAway(KeyEntry& entry, Member& from, Time now) {
+  const uint64_t size = extentBytes(entry.bytes);
+  std::vector<Member*> others = candidates(from, size, now);
+  std::erase(others, &from);
+  for (Member* to : others) {
+    const std::optional<Extent> extent = to->space.allocate(entry.bytes, Use::inFlight);
+    if (!extent) continue;
+    if (to != others.front()) FLUXON_MARK("master: a value is moved to another than the best node");
     Transfer transfer{&entry, entry.putId, extent->offset, entry.bytes};
     transfer.durable = true;
-    transfer.source = &member;
+    transfer.source = &from;
     transfer.since = now;
-    if (!replicate(entry, member, to, nullptr, kCopyMs, std::move(transfer))) return to.space.free(extent->offset);
-    member.toMove.pop_back();
-    ++moving;
+    if (replicate(entry, from, *to, nullptr, kCopyMs, std::move(transfer))) return true;
+    to->space.free(extent->offset);
   }
+  const auto able = std::find_if(others.begin(), others.end(), [&](const Member* to) { return size <= to->space.reachable(); });
+  if (able != others.end()) wantCopy(**able, size, now);
+  return false;
+}
+
+// Nothing is left to move. From here on no put begins at the node; it leaves when those under way have ended or are past their deadline.
+void MasterCore::letLeave(Member& member, Time now) {
+  member.finishing = true;
+  const auto open = [now](const auto& put) { return put.second.done || now < put.second.deadline; };
+  if (std::any_of(member.puts.begin(), member.puts.end(), open)) {
+    FLUXON_MARK("master: a drained node waits for puts under way");
+    return;
+  }
+  member.leaving = true;
+  member.retryMove = now + kLeavePause;
+  rpc::MasterMessage message;
+  message.kind = rpc::CommandKind::leave;
+  if (member.connected) outbox_.send(member, std::move(message));
 }
 
 }  // namespace fluxon::master

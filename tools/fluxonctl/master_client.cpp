@@ -137,7 +137,7 @@ Result<std::vector<MemberInfo>> MasterClient::members() {
     members.push_back({rpc::toString(from.getNode()), rpc::toString(from.getState()), Incarnation(from.getIncarnation()), from.getPid(),
                        rpc::toString(from.getHttp()), from.getLeaseLeftMs(), from.getSegmentBytes(), from.getFreeBytes(),
                        from.getLargestFree(), from.getRoutedBytes(), from.getLeasedBytes(), from.getReservedBytes(),
-                       from.getInFlightBytes(), from.getHeldBytes(), from.getReplicas(), from.getWaitingPuts(),
+                       from.getInFlightBytes(), from.getRetiredBytes(), from.getReplicas(), from.getWaitingPuts(),
                        rpc::toString(from.getLink()), rpc::toString(from.getLabel()), Incarnation(from.getSsdLife()),
                        from.getSsdReplicas()});
   }

@@ -31,7 +31,7 @@ struct MemberInfo {
   std::string http;  // empty: off
   int64_t leaseLeftMs = 0;
   uint64_t segmentBytes = 0, freeBytes = 0, largestFree = 0, routedBytes = 0, leasedBytes = 0, reservedBytes = 0, inFlightBytes = 0,
-           heldBytes = 0, replicas = 0, waitingPuts = 0;
+           retiredBytes = 0, replicas = 0, waitingPuts = 0;
   std::string link, label;  // empty: off, none
   Incarnation ssdLife;      // of what is on its SSD; false: it has none
   uint64_t ssdReplicas = 0;

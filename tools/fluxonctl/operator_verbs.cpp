@@ -107,7 +107,7 @@ int members(MasterClient& master, const Options& options) {
     rows.add({text("node", m.node), text("state", m.state), jsonOnly(text("incarnation", toString(m.incarnation))), number("pid", m.pid),
               signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
               size("largest_free_bytes", m.largestFree), size("routed_bytes", m.routedBytes), size("leased_bytes", m.leasedBytes),
-              size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("held_bytes", m.heldBytes),
+              size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("retired_bytes", m.retiredBytes),
               number("replicas", m.replicas), ssdReplicasCell(m, ssdShown), number("waiting_puts", m.waitingPuts),
               ssdCell(text("ssd_life", toString(m.ssdLife)), m, bool(m.ssdLife), false), jsonOnly(urlCell(m.http)),
               jsonOnly(text("link", m.link)), jsonOnly(text("label", m.label))});

@@ -96,7 +96,7 @@ typedef struct fluxon_put_options {
 
 /* Puts a copy of `length` bytes. On OK the value is what gets return from now on. When it had to wait for space it has waited
  * up to the cluster's put_wait_ms or the deadline. `put_id` may be NULL. Errors: EXISTS, IN_FLIGHT, INVALID_KEY, TOO_LARGE, NO_SPACE
- * (detail: total, free, largestFree, held, leased, reserved), UNAVAILABLE, TIMED_OUT, OUTCOME_UNKNOWN (the put may or may not
+ * (detail: wanted, free, read, leased, retired, reserved), UNAVAILABLE, TIMED_OUT, OUTCOME_UNKNOWN (the put may or may not
  * have happened), TERM_CHANGED, NO_LEASE, TOO_MANY, FORKED. */
 FLUXON_API fluxon_code fluxon_put(fluxon_client* client, const void* key, size_t key_bytes, const void* data, uint64_t length,
                                   const fluxon_put_options* options, uint64_t* put_id);
