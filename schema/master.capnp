@@ -115,6 +115,8 @@ struct Registration {
   label @10 :Text;            # sub-cluster
   ssdLife @11 :UInt64;        # of what is on this owner's SSD, where values put here go as well; 0: it has none
   sentNs @12 :UInt64;         # CLOCK_BOOTTIME of its host: an earlier one that arrives late, by a connection that was given up, is refused
+  values @14 :UInt64;         # in memory, that it would list
+  ends @13 :List(UInt64);     # incarnations of the node that serve no more: who registers has their directory, or was they
 }
 
 interface Master {
@@ -126,9 +128,9 @@ interface Master {
   register @1 (registration :Registration, owner :Owner)
       -> (code :UInt16, detail :Text, leaseMs :UInt64, session :Session, inventory :Bool);
   # Joins the cluster, or joins again with the same incarnation after a lost connection. With `inventory` the owner lists its
-  # values first, in pages (requests of kind inventory), and serves after the answer to the last page; each answer names the
+  # values first, in pages (requests of kind inventory), several at once, and serves when all are answered; each answer names the
   # values that must go. Without it every value must go. The serving lease of the owner runs from before it sent this call or
-  # its last answered heartbeat.
+  # its last answered heartbeat. `unavailable`: the node is alive under an incarnation that `ends` does not name.
 
   operator @2 () -> (operator :Operator);
 }

@@ -239,6 +239,9 @@ void encode(const Registration& from, schema::Registration::Builder to) {
   to.setSsdLife(from.ssdLife.value);
   to.setAdopts(from.adopts.value);
   to.setSentNs(static_cast<uint64_t>(from.sent.ns));
+  to.setValues(from.values);
+  auto ends = to.initEnds(count(from.ends.size()));
+  for (unsigned i = 0; i < from.ends.size(); ++i) ends.set(i, from.ends[i].value);
   auto occupied = to.initOccupied(count(from.occupied.size()));
   for (unsigned i = 0; i < from.occupied.size(); ++i) {
     occupied[i].setOffset(from.occupied[i].offset);
@@ -260,6 +263,8 @@ Registration decode(schema::Registration::Reader from) {
   to.ssdLife = Incarnation(from.getSsdLife());
   to.adopts = Incarnation(from.getAdopts());
   to.sent = Time{static_cast<int64_t>(from.getSentNs())};
+  to.values = from.getValues();
+  for (const uint64_t life : from.getEnds()) to.ends.push_back(Incarnation(life));
   to.occupied.reserve(sizeOf<schema::Extent>(from.getOccupied()));
   for (const auto extent : from.getOccupied()) to.occupied.push_back({extent.getOffset(), extent.getLength()});
   return to;

@@ -33,7 +33,8 @@ enum class RequestKind : uint16_t {
   leaseRevoke,     // lease: its keys are deleted
   invalidateDone,  // command
   reclaimDone,     // command, results
-  inventory,       // items (committed values, then what is on the SSD), count 1: the last page -> offsets: of values that must go
+  inventory,       // items (committed values, then what is on the SSD), count of the last page: how many there are, else 0
+                   // -> offsets: of values that must go
   spread,          // key, items (its version), count, timeLeftMs: as many owners shall have it; answered when they have, or cannot
   getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now; miss, corrupt or
                    // system of a load from its own SSD: that does not have the value any more
@@ -161,6 +162,8 @@ struct Registration {
   Incarnation ssdLife;      // of what is on this owner's SSD, where values put here go as well; 0: it has none
   std::vector<Extent> occupied;  // extents that are not free and hold no value that could be read: held, or still being written
   Incarnation adopts;       // in whose life the values were published that `inventory` will list; 0: there are none
+  uint64_t values = 0;      // in memory, that `inventory` will list
+  std::vector<Incarnation> ends;  // lives of the node that serve no more: it has their directory, or was they
   Time sent{0};             // on the clock of its host
   std::string from;         // for people: where the owner is and since when, by what the master sees; not sent
 };

@@ -12,7 +12,8 @@ namespace fluxon::sim {
 namespace {
 
 constexpr uint64_t kMaxKeys = 64;
-constexpr size_t kInventoryPage = 3;  // inventories have several pages
+constexpr size_t kInventoryPage = 2;  // inventories have several pages
+constexpr size_t kPagesAtOnce = 3;
 constexpr Duration kLastPuts = seconds(1);  // that an owner which stops waits for
 
 }  // namespace
@@ -55,7 +56,11 @@ void SimOwner::start() {
   }
   owner::Host& host = *this;
   leftBehind_ = adopted && ssdd_ && ssdd_->locked();
-  const owner::OwnerCore::Settings settings{place_.node, kInventoryPage, world_.persistsAtOnce(), leftBehind_ && writer_->ssd()};
+  const owner::OwnerCore::Settings settings{.node = place_.node,
+                                            .inventoryPage = kInventoryPage,
+                                            .pagesAtOnce = kPagesAtOnce,
+                                            .persistsAtOnce = world_.persistsAtOnce(),
+                                            .awaitsSsd = leftBehind_ && writer_->ssd()};
   core_ = std::make_unique<owner::OwnerCore>(settings, *writer_, memory_->segment(), place_.segmentBytes, host);
   rpc::Registration registration;
   registration.node = place_.node;
@@ -234,6 +239,10 @@ void SimOwner::disconnected() {
 
 void SimOwner::hear(const std::shared_ptr<Connection>& on, Incarnation to, const rpc::MasterMessage& message) {
   if (connection_ != on || !on->open) return;
+  // Pages are slow, and so are their answers: the next pages wait for them.
+  if (message.kind == rpc::CommandKind::reply && pages_.erase({to, message.reply.id}) > 0) {
+    if (const Duration takes = world_.pageTime(); takes.ns != 0) return later(takes, [this, on, to, message] { hear(on, to, message); });
+  }
   world_.show(name(), message);
   enrolment_->heard(to, message, scheduler_.now());
 }
@@ -251,7 +260,9 @@ void SimOwner::beat() {
 }
 
 void SimOwner::send(const rpc::Request& request) {
-  if (enrolment_->joined()) queue_.push_back(request);
+  if (!enrolment_->joined()) return;
+  queue_.push_back(request);
+  if (request.kind == rpc::RequestKind::inventory) pages_.emplace(enrolment_->registration().incarnation, request.id);
 }
 
 // Now and then it is killed in the midst, between two stores into what its next life reads.

@@ -180,6 +180,7 @@ class SimOwner final : public Process, private owner::Host {
   std::unique_ptr<shm::DirectoryWriter> writer_;
   std::unique_ptr<owner::OwnerCore> core_;
   std::unique_ptr<owner::Enrolment> enrolment_;
+  std::set<std::pair<Incarnation, OperationId>> pages_;  // of an inventory, not answered, by the life that lists it
   std::shared_ptr<Connection> connection_;
   std::vector<rpc::Request> queue_;  // to the master, in one turn
   bool ending_ = false, leaving_ = false;

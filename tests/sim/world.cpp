@@ -69,6 +69,7 @@ void World::draw() {
   faults_.slow = scheduler_.oneIn(3) ? 4 : 20;
   faults_.ssddKills = maybe(30);
   faults_.ssdFails = maybe(scheduler_.oneIn(3) ? 4 : 30);
+  faults_.slowPages = scheduler_.oneIn(2);
 }
 
 SimOwner* World::owner(const std::string& node) {

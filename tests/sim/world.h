@@ -85,6 +85,8 @@ class World {
   Duration delay();
   Duration diskTime();
   bool registrationStalls() { return faults_.stalls != 0 && scheduler_.oneIn(10); }
+  // That the answer to a page of an inventory takes.
+  Duration pageTime() { return faults_.slowPages && !scheduler_.oneIn(4) ? scheduler_.upTo(settings_.lease / 2) : Duration{0}; }
   uint64_t linkFailsOneIn() const { return faults_.linkFails; }
   bool reachesMaster(const SimOwner&) const;
   bool reaches(const SimOwner&, const SimOwner&) const;
@@ -112,6 +114,7 @@ class World {
     uint64_t cuts = 0, stalls = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0,
              drains = 0, evictions = 0, clientDeaths = 0, slow = 20;
     uint64_t ssddKills = 0, ssdFails = 0;
+    bool slowPages = false;
   };
   void draw();
   void advance(Time);

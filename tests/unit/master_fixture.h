@@ -89,13 +89,18 @@ struct World {
     return nodes;
   }
 
-  rpc::Registration registration(const std::string& node, uint64_t incarnation) const {
+  rpc::Registration registration(const std::string& node, uint64_t incarnation) {
     rpc::Registration r;
     r.node = node;
     r.hostId = "host";
     r.incarnation = Incarnation(incarnation);
     r.segmentBytes = kSegment;
     r.maxKeys = 100'000;
+    // A process with the directory of the last one.
+    std::vector<Incarnation>& before = lives[node];
+    r.ends = before;
+    r.ends.push_back(Incarnation(1000));
+    before.push_back(r.incarnation);
     return r;
   }
   Owner join(const rpc::Registration& r) {
@@ -151,6 +156,7 @@ struct World {
   bool diskWorks = true;
   MasterCore core;
   uint64_t incarnations = 0;
+  std::map<std::string, std::vector<Incarnation>> lives;
 };
 
 inline OperationId Owner::ask(rpc::Request request) {

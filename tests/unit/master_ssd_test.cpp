@@ -15,7 +15,7 @@ constexpr uint64_t kLife = 50;  // of every SSD, unless a test says another
 // Owners a, b, c ..., each with a link, on a host of its own, and with an SSD.
 struct Ssds : World {
   using World::World;
-  rpc::Registration with(const std::string& node, uint64_t incarnation, uint64_t life = kLife, uint64_t adopts = 0) const {
+  rpc::Registration with(const std::string& node, uint64_t incarnation, uint64_t life = kLife, uint64_t adopts = 0) {
     rpc::Registration r = registration(node, incarnation);
     r.hostId = node;
     r.link = node + ":1";

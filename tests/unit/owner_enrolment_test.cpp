@@ -91,6 +91,26 @@ TEST_CASE("owner enrolment: a lost connection keeps the life, a fence ends it") 
   CHECK(w.begin(9).value == 9);
 }
 
+TEST_CASE("owner enrolment: it names the lives that serve no more: that of its directory, and those as which it has registered since") {
+  World w;
+  w.n.directory.setContent(Incarnation(5));
+  w.enrolment = std::make_unique<Enrolment>(w.n.core, w.n.header(), "c", rpc::Registration{.node = "n"});
+  using Lives = std::vector<Incarnation>;
+  const auto& ends = w.enrolment->registration().ends;
+  REQUIRE(w.met(1, 50).ok());
+  w.begin(7);
+  CHECK(ends == Lives{Incarnation(5)});
+  w.enrolment->lost();  // before the answer
+  REQUIRE(w.met(1, 50).ok());
+  w.begin(8);
+  CHECK(ends == Lives{Incarnation(5), Incarnation(7)});
+  w.answered();
+  w.enrolment->lost();
+  REQUIRE(w.met(2, 51).ok());
+  w.begin(9);
+  CHECK(ends == Lives{Incarnation(8)});
+}
+
 TEST_CASE("owner enrolment: what an ssdd has from another cluster is not taken") {
   World w;
   REQUIRE(w.met(5, 50).ok());

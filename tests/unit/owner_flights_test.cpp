@@ -396,6 +396,38 @@ TEST_CASE("inventory: the values are listed, the oldest first; those that are re
   CHECK(n.take(Kind::heartbeat).count == 1);  // the master may end its window
 }
 
+TEST_CASE("inventory: pages end by the bytes of their keys, some are under way at once, and serving begins when all are answered") {
+  Node n;
+  for (uint64_t i = 0; i < 40; ++i) n.put(std::string(4000, 'k') + std::to_string(i), 7 + i, i * 20'480);
+  n.core.keep(n.now);
+  n.directory.setLease(0);
+  rejoinWith(n);
+  REQUIRE(n.sent(Kind::inventory) == 3);
+  const rpc::Request first = n.take(Kind::inventory), second = n.take(Kind::inventory), last = n.take(Kind::inventory);
+  CHECK(first.items.size() == 17);
+  CHECK(first.count == 0);
+  CHECK(last.items.size() == 6);
+  CHECK(last.count == 3);
+  n.reply(pageReply(last));
+  n.reply(pageReply(first));
+  CHECK_FALSE(n.core.serving(n.now));
+  n.reply(pageReply(second, {second.items[0].offset}));
+  CHECK(n.core.serving(n.now));
+  CHECK_FALSE(n.committed(second.items[0].key));
+  CHECK(n.core.counters().adopted == 39);
+}
+
+TEST_CASE("inventory: an owner that is fenced while it lists keeps its values, to list them once more") {
+  Node n;
+  n.put("k", 7, 0);
+  rejoinWith(n);
+  n.reply(n.take(Kind::inventory), Code::fenced);
+  CHECK(n.core.fenced());
+  CHECK_FALSE(n.core.contentRefused());
+  rejoinWith(n, 301);
+  CHECK(n.take(Kind::inventory).items.size() == 1);
+}
+
 TEST_CASE("inventory: an invalidation before the page leaves its value out, and the extent is listed all the same") {
   Node n;
   n.put("k", 7, 0);

@@ -161,6 +161,12 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
     FLUXON_MARK("master: a transfer is told of a change");
     change->waiting.insert(member);
   }
+  // What these nodes have is not known yet: they may all have an older value.
+  for (const auto& [node, expected] : expected_) {
+    const auto member = members_.find(node);
+    if (member == members_.end() || !mustHear(*member->second)) continue;
+    if (change->waiting.insert(member->second.get()).second) FLUXON_MARK("master: a node that lists its values is told of a change");
+  }
   entry.change = std::move(change);
   changing_.insert(&entry);
   const MemberSet others = entry.change->waiting;
@@ -179,6 +185,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   answer.id = change->request;
   if (change->removal) {
     if (!entry.routed()) answer.code = Code::miss;
+    bound(entry, change->below);
     table_.clearRoute(entry);
   } else {
     table_.setRoute(entry, change->below, change->bytes, change->lease);
@@ -202,11 +209,10 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   if (entry.lease && !leases_.find(entry.lease)) FLUXON_MARK("master: a key lease ends under a change");
   if (entry.lease && !leases_.find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
   // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
-  const std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
+  std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
+  for (Deferred& each : windowed_.take(std::string(entry.key))) deferred.push_back(std::move(each));
   table_.settle(entry);
-  for (const Deferred& next : deferred) {
-    if (next.member->lives()) dispatch(*next.member, next.request, now);
-  }
+  goOn(deferred, now);
 }
 
 void MasterCore::addReplica(KeyEntry& entry, Replica replica) {
@@ -250,6 +256,7 @@ void MasterCore::dropReplicas(KeyEntry& entry) {
 void MasterCore::settleRoute(KeyEntry& entry) {
   if (entry.replicas.empty() && !entry.change) {
     if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
+    bound(entry, entry.putId);
     table_.clearRoute(entry);
   }
   table_.settle(entry);

@@ -152,6 +152,8 @@ class KeyTable {
   KeyEntry& at(const std::string& key);
   // Forgets the entry if nothing is left of it.
   void settle(KeyEntry& entry);
+  // So many more keys are to come.
+  void expect(uint64_t keys) { entries_.reserve(entries_.size() + keys); }
   // A key enters or leaves the listing with its route.
   void setRoute(KeyEntry& entry, PutId putId, uint64_t bytes, KeyLeaseId lease);
   void clearRoute(KeyEntry& entry);

@@ -47,7 +47,7 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
       recovering_(false),
       windowEnd_(windowEnd) {
   for (const auto& [node, life] : members) {
-    if (life) expected_.insert(node);
+    if (life) expected_[node] = {life, windowEnd};
   }
   recovering_ = !expected_.empty();
   durable_.members = std::move(members);
@@ -99,19 +99,7 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
       default: return replyCode(member, request.id, Code::protocol, "request before the inventory is complete");
     }
   }
-  if (recovering_) {
-    switch (request.kind) {
-      case Kind::getStart: case Kind::stat:
-        // What is known already is right; the rest may still be reported.
-        if (const KeyEntry* entry = table_.find(request.key); entry && readable(*entry)) break;
-        [[fallthrough]];
-      case Kind::putDone: case Kind::putReserved: case Kind::remove: case Kind::countPrefix: case Kind::list: case Kind::leaseRevoke:
-        FLUXON_MARK("master: a request waits for the end of the recovery window");
-        windowed_.push_back({&member, request});
-        return;
-      default: break;
-    }
-  }
+  if (recovering_ && waitsForWindow(member, request, now)) return;
   switch (request.kind) {
     case Kind::heartbeat: return heartbeat(member, request, now);
     case Kind::putStart: return putStart(member, request, now);
@@ -143,7 +131,7 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
 
 void MasterCore::heartbeat(Member& member, const rpc::Request& request, Time now) {
   for (const uint64_t offset : request.offsets) member.space.touch(offset);
-  member.leaseEnd = leaseEnd(settings_.lease, now);
+  member.leaseEnd = std::max(member.leaseEnd, leaseEnd(settings_.lease, now));
   if (request.count != 0 && member.state == MemberState::joined) confirm(member, now);
   replyCode(member, request.id, Code::ok);
 }
@@ -360,7 +348,7 @@ void MasterCore::tick(Time now, Time heard) {
   }
   if (now < heardUntil_) return;
   heardUntil_ = Time{0};
-  if (recovering_ && now >= windowEnd_) closeWindow(now);
+  if (recovering_) tickWindow(now, heard);
   for (const auto& [node, member] : members_) {
     if (member->state == MemberState::fenced && now >= member->forgetAt) forget(member);
     if (!member->lives()) continue;
@@ -392,7 +380,7 @@ void MasterCore::tick(Time now, Time heard) {
 Time MasterCore::nextWake() const {
   if (heardUntil_.ns != 0) return heardUntil_;
   Time next = leases_.nextEnd();
-  if (recovering_ && closing_ == 0) next = std::min(next, windowEnd_);
+  if (recovering_) next = std::min(next, windowWake());
   for (const auto& [node, member] : members_) {
     if (member->state == MemberState::fenced) next = std::min(next, member->forgetAt);
     if (!member->lives()) continue;

@@ -8,11 +8,11 @@
 //   3. Changes of one key never interleave (key_table.h).
 //   4. An extent is given out once and comes back by its owner's word only (member_space.h).
 //   5. Each request id of an incarnation is carried out once; a repetition gets the recorded reply.
-//   6. While a term is young (recovery window) owners of the last term may still serve under its lease: puts and deletes are
-//      acknowledged and unknown keys are answered only after the window, which ends early when every durable member has joined.
-//      Only in it is an inventory taken that no earlier life of this term vouches for: that of exactly the life which the durable
+//   6. While a term is young (recovery window, recovery.cpp) owners of the last term may still serve under its lease, and list their
+//      values: changes are acknowledged when each of them has registered, and only after it was told of them.
+//      Only in the window is an inventory taken that no earlier life of this term vouches for: that of exactly the life which the durable
 //      record of its node names. A route that it names is the latest completed put of its key: a later one was acknowledged only
-//      after this owner had retired the value (so it is not in the inventory), or after the record named another life or none.
+//      after this owner had retired the value (so it is refused if it is listed), or after the record named another life or none.
 //   7. The record of a node changes on disk before anything that relies on it is said: it names no life any more before a put or
 //      delete of one of its keys is acknowledged that a fenced owner has not heard of, before its dormant routes are forgotten, and
 //      before the window ends without it; it names the new life before that one may serve. While the window is open, a node whose
@@ -23,8 +23,9 @@
 //      or delete has ended since.
 //   9. An invalidation goes to every member with a replica and to every member with a transfer of the key. What a transfer brings
 //      becomes a replica only if the route is still that of its put_id and no change is under way.
-//  10. On one host a life that registers has come after the one that is here, which serves no more: a registration that was sent
-//      before that one's is refused.
+//  10. A life that is here ends for another one of its node only when its lease has run out, or when the newcomer has its directory, in
+//      which it has ended that lease (or it is the same process). On one host a registration that was sent before that of the life which is
+//      here is refused.
 //  11. A replica on an SSD goes by its owner's word alone (ssd.cpp). So what an owner may list in a next term is known here: its changes
 //      are told to that owner, who answers when its SSD has nothing older any more.
 //  12. A put that rejects an existing key (kRejectIfExists) is done only if the key was absent all the time since it began: another
@@ -38,12 +39,14 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "key_leases.h"
 #include "key_table.h"
 #include "member.h"
 #include "placement.h"
+#include "window_queue.h"
 
 namespace fluxon::master {
 
@@ -163,21 +166,35 @@ class MasterCore {
   void invalidateDone(Member&, const rpc::Request&, Time now);
   void reclaimDone(Member&, const rpc::Request&, Time now);
 
-  // membership.cpp
+  // recovery.cpp
   void inventory(Member&, const rpc::Request&, Time now);
   bool take(Member&, const rpc::Version&);
   bool takeOfTerm(Member&, const rpc::Version&);
   bool takeDormant(Member&, const rpc::Version&);
   void join(Member&);
   void confirm(Member&, Time now);
+  static bool succeeds(const rpc::Registration&, const Member&);
+  static bool hasValuesOf(const Member&, Incarnation life);
+  bool offersLastTerm(const rpc::Registration&) const;
+  void registeredInWindow(Member&, Time now);
+  void tellInstead(Member&, Member& next);
+  void windowEndsFor(Member&, Time now);
+  void tickWindow(Time now, Time heard);
+  void givenUp(uint64_t persisted, Time now);
+  Time windowWake() const;
+  void settleWindow(Time now);
+  void goOn(const std::vector<Deferred>&, Time now);
+  bool known(const std::string& key);
+  void bound(const KeyEntry&, PutId below);
+  bool waitsForWindow(Member&, const rpc::Request&, Time now);
+
+  // membership.cpp
   void end(Member&, MemberState to, Time now);
   void settleChanges(Member&, Time now);
   void fenceOnDisk(Member&);
   std::vector<std::string> changing() const;
   void forget(std::shared_ptr<Member>);
   void forgetSlice();
-  void closeWindow(Time now);
-  void endWindow(Time now);
   Incarnation recorded(const std::string& node) const;
   void record(const std::string& node, Incarnation);
   void remove(const std::string& node);
@@ -271,11 +288,18 @@ class MasterCore {
   std::deque<std::shared_ptr<Member>> forgets_;
   size_t ssds_ = 0;                              // joined members with an SSD
   uint64_t rotate_ = 0;                          // over sources that are as good as each other
-  std::vector<Deferred> windowed_;  // requests that wait for the end of the recovery window
+  // The recovery window (recovery.cpp).
+  struct Expected {
+    Incarnation life;      // whose values are taken
+    Time until;            // it is given up then, unless it lists more
+    uint64_t givenUp = 0;  // it is not taken any more, and not waited for when this version is durable
+  };
+  std::map<std::string, Expected> expected_;  // nodes that may have values of the last term, readable or to be listed
   bool recovering_;
-  uint64_t closing_ = 0;            // the window ends when this version is durable; 0: it does not end yet
-  std::set<std::string> expected_;  // nodes with values of the last term that have not joined
-  Time windowEnd_;
+  bool acknowledges_ = false;                      // while recovering: changes are
+  WindowQueue windowed_;                           // requests that wait
+  std::unordered_map<std::string, PutId> bounds_;  // keys whose route has ended: nothing below that put_id is taken from an inventory
+  Time windowEnd_;                                 // leases of the last term have run out
   uint64_t sequence_ = 0;
   uint64_t orders_ = 0;
   MasterCounters counters_;

@@ -94,8 +94,10 @@ class Member : public std::enable_shared_from_this<Member> {
   bool fenceAsked = false, fenceDurable = false;  // that its values are none any more; not before something relies on it
   bool forgotten = false;                         // its replicas leave the routes as soon as that is durable
   Time forgetAt = Time::never();
-  std::shared_ptr<Member> before;  // reporting: the life whose replicas its inventory may revive
-  bool inWindow = false;           // reporting: its inventory is that of an earlier term
+  std::shared_ptr<Member> before;  // not complete: the life whose replicas its inventory may revive, and those of that one's `before`
+  bool inWindow = false;           // its inventory is that of an earlier term
+  bool complete = false;           // its inventory is, or it had none
+  uint64_t pages = 0, pagesInAll = 0;  // of the inventory: that have come, and how many there are, when that is known
   Time joinedAt{0};                // when it was heard to have joined; 0: not yet
   bool draining = false;
   bool leaving = false;            // has been told to leave

@@ -60,6 +60,9 @@ class MemberSpace {
   // Marks an extent that its owner reports as used. False, and no change, if it overlaps another or is not one.
   bool adopt(Extent extent, Use use);
 
+  // So many more extents are to be adopted.
+  void expect(uint64_t extents) { records_.reserve(records_.size() + extents); }
+
   std::optional<Extent> allocate(uint64_t payloadBytes, Use use);
   Record* find(uint64_t offset);
   // inFlight, reserved → routed. A leased one is no victim.

@@ -1,4 +1,4 @@
-// MasterCore: who takes part. Registration, inventory, fencing, farewell, the recovery window.
+// MasterCore: who takes part. Registration, fencing, farewell, what is forgotten.
 #include <algorithm>
 
 #include "base/check.h"
@@ -9,12 +9,8 @@ namespace fluxon::master {
 namespace {
 
 constexpr size_t kForgetSlice = 100;         // replicas
+constexpr uint64_t kExpected = uint64_t{1} << 24;  // values of a node that room is made for ahead
 constexpr Duration kRemember = seconds(600);  // how long the replicas of a fenced owner wait for its next life
-
-// What an item of an inventory is to become.
-Replica offered(Member& member, const rpc::Version& item) {
-  return item.ssd ? Replica{&member, 0, member.ssdLife} : Replica{&member, item.offset};
-}
 
 }  // namespace
 
@@ -42,36 +38,43 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     if (!known->lives()) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
     known->connected = true;
     known->registered = registration.sent;
-    known->leaseEnd = leaseEnd(settings_.lease, now);
+    known->leaseEnd = std::max(known->leaseEnd, leaseEnd(settings_.lease, now));
     result.inventory = known->state == MemberState::reporting;
     if (!known->orders.empty()) FLUXON_MARK("master: orders are sent again");
     for (const auto& [id, message] : known->orders) outbox_.send(*known, message);
     member = known;
     return result;
   }
-  // On one host the node's lock file proves that the old process is gone or has stopped serving (lease 0 in its header).
-  if (known && known->lives() && known->registration().hostId != registration.hostId)
-    return refuse(Code::unavailable, "node " + registration.node + " is alive on " + known->registration().from +
-                                         "; give this one another owner.node");
+  // Who has the directory of the life that is here has ended that one's lease in it, or was it itself. A lock or a folder proves nothing:
+  // both are names, which can be removed under a process that lives.
+  const bool sameHost = known && known->registration().hostId == registration.hostId;
+  if (known && known->lives() && !(sameHost && succeeds(registration, *known))) {
+    FLUXON_MARK("master: a node that is alive is not replaced");
+    return refuse(Code::unavailable, "node " + registration.node + " is alive " +
+                                         (sameHost ? "as process " + std::to_string(known->registration().pid) + " of its host"
+                                                   : "on " + known->registration().from + "; give this one another owner.node"));
+  }
   // Checked in full before anything changes: a senseless registration costs nobody anything.
   auto fresh = std::make_shared<Member>(registration, leaseEnd(settings_.lease, now));
   for (const Extent& extent : registration.occupied) {
     if (!fresh->space.adopt(extent, Use::unrouted)) return refuse(Code::protocol, "occupied extents overlap or are none");
   }
+  fresh->inWindow = offersLastTerm(registration) && !(known && known->complete);
   if (known && known->lives()) {
     FLUXON_MARK("master: a life is replaced by the next");
+    if (fresh->inWindow) tellInstead(*known, *fresh);
     end(*known, MemberState::fenced, now);
   }
-  if (registration.adopts) {
-    const bool same = known && known->incarnation() == registration.adopts && known->registration().hostId == registration.hostId;
-    if (same && known->state == MemberState::fenced && known->forgetAt != Time::never()) {
-      FLUXON_MARK("master: dormant values are to be revived");
-      fresh->before = known;
-      known->forgetAt = Time::never();  // its replicas are revived or forgotten when the inventory is complete
-    } else if (recovering_ && closing_ == 0 && recorded(registration.node) == registration.adopts) {
-      FLUXON_MARK("master: values of the last term are to be taken");
-      fresh->inWindow = true;
-    }
+  // Its routes are listed again, and the record goes on naming what both have.
+  if (known && fresh->inWindow) known->fenceAsked = known->fenceDurable = true;
+  if (fresh->inWindow) {
+    FLUXON_MARK("master: values of the last term are to be taken");
+  } else if (registration.adopts && sameHost && known->state == MemberState::fenced && known->forgetAt != Time::never() &&
+             hasValuesOf(*known, registration.adopts)) {
+    FLUXON_MARK("master: dormant values are to be revived");
+    if (known->before) FLUXON_MARK("master: a life that had not revived all its values is followed by another");
+    fresh->before = known;
+    known->forgetAt = Time::never();  // its replicas are revived or forgotten when the inventory is complete
   }
   // A drain holds until the node has left, whatever becomes of its owner meanwhile.
   fresh->draining = known && known->draining && known->state != MemberState::left;
@@ -79,6 +82,11 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
   if (known && !fresh->before) forget(known);
   members_[registration.node] = member = std::move(fresh);
   if (result.inventory) {
+    // Tables that grow while the values come would stop everything else each time.
+    const uint64_t values = std::min({registration.values, registration.maxKeys, kExpected});
+    member->space.expect(values);
+    if (member->inWindow) table_.expect(values);
+    registeredInWindow(*member, now);
     if (!durable_.members.count(registration.node)) record(registration.node, Incarnation());
     return result;
   }
@@ -86,93 +94,14 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     // Values that it offers and we do not know are still there: it drops them and comes again. This life is never joined.
     FLUXON_MARK("master: values that it does not know are refused as a whole");
     record(registration.node, Incarnation());
+    registeredInWindow(*member, now);
     return result;
   }
   join(*member);
   record(registration.node, registration.incarnation);
   confirm(*member, now);
+  registeredInWindow(*member, now);
   return result;
-}
-
-// One page of what an owner has. Extents are taken as used before anything is decided about the values in them: a value that is
-// refused stays in use until its owner says that nobody reads it.
-void MasterCore::inventory(Member& member, const rpc::Request& request, Time now) {
-  if (member.state != MemberState::reporting) return replyCode(member, request.id, Code::protocol, "no inventory is expected");
-  rpc::Reply answer;
-  answer.id = request.id;
-  for (const rpc::Version& item : request.items) {
-    if (item.key.empty() || item.key.size() > kMaxKeyBytes || !item.putId || extentBytes(item.bytes) > member.space.capacity() ||
-        (!item.ssd && !member.space.adopt({item.offset, extentBytes(item.bytes)}, Use::inFlight))) {
-      end(member, MemberState::fenced, now);
-      return replyCode(member, request.id, Code::protocol, "inventory: extents overlap or are none");
-    }
-    if (take(member, item)) {
-      ++counters_.revived;
-      continue;
-    }
-    FLUXON_MARK("master: a value of an inventory is refused");
-    ++counters_.inventoryRefused;
-    if (!item.ssd) member.space.unroute(item.offset);
-    answer.offsets.push_back(item.offset);
-  }
-  if (request.count == 0) return reply(member, std::move(answer));
-  // With this answer the owner serves: the next term must know that it may.
-  join(member);
-  record(member.node(), member.incarnation());
-  settling_.push_back({durable_.version, members_.at(member.node()), std::move(answer)});
-}
-
-bool MasterCore::take(Member& member, const rpc::Version& item) {
-  if (item.ssd && !member.ssdLife) return false;
-  return member.before ? takeDormant(member, item) : recovering_ && closing_ == 0 && member.inWindow && takeOfTerm(member, item);
-}
-
-// Of an earlier term: the highest put_id of a key is its latest completed put (invariant 6). Key leases have ended with their term.
-bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
-  if (item.lease || item.putId.term() >= identity_.term.value) return false;
-  KeyEntry& entry = table_.at(item.key);
-  const Replica taken = offered(member, item);
-  const bool known = replicaOf(entry, member, taken.medium());
-  if (entry.change || known || entry.putId > item.putId || (entry.putId == item.putId && entry.bytes != item.bytes)) {
-    table_.settle(entry);
-    return false;
-  }
-  if (entry.putId < item.putId) {
-    // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
-    for (const Replica& older : entry.replicas) {
-      if (older.member->state == MemberState::fenced) fenceOnDisk(*older.member);
-      if (older.member->lives()) invalidate(*older.member, {std::string(entry.key), item.putId});
-    }
-    dropReplicas(entry);
-    table_.setRoute(entry, item.putId, item.bytes, KeyLeaseId());
-  }
-  addReplica(entry, taken);
-  return true;
-}
-
-bool MasterCore::takeDormant(Member& member, const rpc::Version& item) {
-  KeyEntry* entry = table_.find(item.key);
-  if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
-  const Replica taken = offered(member, item);
-  const Replica* const dormant = replicaOf(*entry, *member.before, taken.medium());
-  if (!dormant || (item.ssd ? dormant->ssd != taken.ssd : dormant->offset != taken.offset)) return false;
-  dropReplica(*entry, *member.before, taken.medium());
-  addReplica(*entry, taken);
-  return true;
-}
-
-void MasterCore::join(Member& member) {
-  member.state = MemberState::joined;
-  ssds_ += bool(member.ssdLife);
-  if (member.before) forget(std::exchange(member.before, nullptr));
-}
-
-// The owner knows which of its values are none any more. Until then it may have served them, under the lease of the last term.
-void MasterCore::confirm(Member& member, Time now) {
-  if (member.joinedAt.ns != 0) return;
-  member.joinedAt = now;
-  expected_.erase(member.node());
-  if (recovering_ && expected_.empty()) closeWindow(now);
 }
 
 void MasterCore::leave(Member& member, Content content, Time now) {
@@ -184,8 +113,7 @@ void MasterCore::leave(Member& member, Content content, Time now) {
   if (to == MemberState::fenced) return;
   forget(members_.at(member.node()));
   remove(member.node());
-  expected_.erase(member.node());
-  if (recovering_ && expected_.empty()) closeWindow(now);
+  windowEndsFor(member, now);
 }
 
 Incarnation MasterCore::recorded(const std::string& node) const {
@@ -208,7 +136,7 @@ void MasterCore::remove(const std::string& node) {
 // The next term takes nothing of that life any more. For changes that go on without it, and before its routes are forgotten.
 void MasterCore::fenceOnDisk(Member& member) {
   if (std::exchange(member.fenceAsked, true)) return;
-  if (recorded(member.node()) == member.incarnation()) record(member.node(), Incarnation());
+  if (const Incarnation life = recorded(member.node()); life && hasValuesOf(member, life)) record(member.node(), Incarnation());
   if (durable_.version <= persisted_) {
     member.fenceDurable = true;
   } else {
@@ -230,7 +158,7 @@ void MasterCore::persisted(uint64_t version, Time now) {
     settleChanges(*each.member, now);
     if (each.member->forgotten) forgets_.push_back(each.member);
   }
-  if (closing_ != 0 && closing_ <= version) endWindow(now);
+  if (recovering_) givenUp(version, now);
 }
 
 // Nothing is asked of the member any more. Changes wait for it until its fence is durable.
@@ -270,11 +198,12 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
     });
   }
   std::erase_if(counts_, [&](const CountJob& job) { return job.member == &member; });
-  std::erase_if(windowed_, [&](const Deferred& waiting) { return waiting.member == &member; });
+  windowed_.forget(member);
   member.orders.clear();
   member.invalidations.clear();
   member.toMove.clear();
-  if (member.before) forget(std::exchange(member.before, nullptr));
+  // What it has not revived waits with what it has: for its next life.
+  if (member.before && to != MemberState::fenced) forget(std::exchange(member.before, nullptr));
 
   for (const std::string& key : changing()) {
     KeyEntry* const entry = table_.find(key);
@@ -330,6 +259,7 @@ void MasterCore::settleChanges(Member& member, Time now) {
 void MasterCore::forget(std::shared_ptr<Member> member) {
   FLUXON_CHECK(!member->lives(), "forgetting a member that lives");
   member->forgetAt = Time::never();
+  if (member->before) forget(std::exchange(member->before, nullptr));
   if (std::exchange(member->forgotten, true)) return;
   fenceOnDisk(*member);
   if (member->fenceDurable) return forgets_.push_back(std::move(member));
@@ -358,34 +288,6 @@ void MasterCore::forgetSlice() {
     KeyEntry& entry = *record->key;
     forgetMemory(entry, member);
     settleRoute(entry);
-  }
-}
-
-// Nothing of the last term is taken any more: first on disk, then puts and deletes are acknowledged.
-void MasterCore::closeWindow(Time now) {
-  if (closing_ != 0) return;
-  bool changed = false;
-  for (auto& [node, life] : durable_.members) {
-    const auto member = members_.find(node);
-    const bool here = member != members_.end() && member->second->lives() && member->second->incarnation() == life;
-    if (!life || here) continue;
-    life = Incarnation();
-    changed = true;
-  }
-  if (!changed) return endWindow(now);
-  FLUXON_MARK("master: the recovery window ends without a node");
-  closing_ = ++durable_.version;
-  outbox_.persist();
-}
-
-void MasterCore::endWindow(Time now) {
-  recovering_ = false;
-  closing_ = 0;
-  expected_.clear();
-  std::vector<Deferred> waiting = std::move(windowed_);
-  windowed_.clear();
-  for (const Deferred& next : waiting) {
-    if (next.member->lives()) dispatch(*next.member, next.request, now);
   }
 }
 

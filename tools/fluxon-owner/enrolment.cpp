@@ -6,9 +6,16 @@
 #include "base/mark.h"
 
 namespace fluxon::owner {
+namespace {
+
+constexpr size_t kEndsNamed = 16;
+
+}  // namespace
 
 Enrolment::Enrolment(OwnerCore& core, shm::DirectoryHeader& header, std::string cluster, rpc::Registration place)
-    : core_(core), header_(header), cluster_(std::move(cluster)), registration_(std::move(place)) {}
+    : core_(core), header_(header), cluster_(std::move(cluster)), registration_(std::move(place)) {
+  if (const Incarnation last(header_.contentIncarnation.load()); last) registration_.ends.push_back(last);
+}
 
 Error Enrolment::met(const rpc::Hello& hello, Time now) {
   if (hello.cluster != cluster_) return {Code::badConfig, "the master serves cluster '" + hello.cluster + "', not '" + cluster_ + "'"};
@@ -25,7 +32,6 @@ Error Enrolment::met(const rpc::Hello& hello, Time now) {
   metMaster_ = hello.master;
   anew_ = before != cluster || met_ != term_ || metMaster_ != master_ || core_.fenced();
   if (anew_ && ((before != 0 && before != cluster) || core_.contentRefused())) {
-    FLUXON_MARK("owner: values that were refused as a whole are dropped");
     core_.drop(now);
   } else if (anew_) {
     core_.keep(now);
@@ -53,9 +59,15 @@ void Enrolment::remember(uint64_t cluster, const rpc::Hello& hello) {
 const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {
   if (anew_) {
     early_.clear();  // for another life
+    // Those before the one that served last are known to have ended; of many that never served, the first and the latest will do.
+    std::vector<Incarnation>& ends = registration_.ends;
+    if (registration_.incarnation && registration_.incarnation.value == header_.contentIncarnation.load()) ends.clear();
+    if (registration_.incarnation) ends.push_back(registration_.incarnation);
+    if (ends.size() > kEndsNamed) ends.erase(ends.begin() + 1);
     registration_.incarnation = fresh;
     registration_.occupied = core_.occupied();
     registration_.adopts = core_.content();
+    registration_.values = core_.values();
     registration_.ssdLife = core_.describeSsd();
   }
   registration_.sent = sent_ = now;

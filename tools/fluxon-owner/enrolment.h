@@ -15,6 +15,8 @@
 //      (OwnerCore::unsettled).
 //   3. What the master says to one life is never heard by another.
 //   4. An incarnation that the master has fenced registers never again.
+//   5. It names the lives of the node that serve no more: the one that the directory had served as when it was taken over (its lease has
+//      been ended there), and those as which it has registered since. By that alone the master ends a life whose lease has not run out.
 // One thread.
 #pragma once
 
@@ -29,7 +31,7 @@ namespace fluxon::owner {
 
 class Enrolment {
  public:
-  // `place`: node, host, sizes; what changes from life to life is filled in here.
+  // `place`: node, host, sizes, lives that have ended with files that were replaced; what changes from life to life is filled in here.
   Enrolment(OwnerCore&, shm::DirectoryHeader&, std::string cluster, rpc::Registration place);
 
   rpc::Registration& registration() { return registration_; }

@@ -1,5 +1,6 @@
 // OwnerCore: between terms and lives. What of the directory goes on, and how the master hears of it.
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "base/mark.h"
@@ -97,7 +98,7 @@ void OwnerCore::part(bool keep, Time now) {
   dropped_.clear();
   scans_.clear();
   inventory_.clear();
-  page_.clear();
+  pages_.clear();
   retiredScanning_ = false;
   retired_.clear();
   published_.clear();
@@ -199,8 +200,14 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
     if (directory_.state(slot) == shm::SlotState::committed) inventory_.push_back(slot);
   }
   // The oldest first: the master takes the order for that of their age.
-  std::sort(inventory_.begin(), inventory_.end(), [&](uint32_t a, uint32_t b) { return directory_.putId(a) > directory_.putId(b); });
+  std::vector<std::pair<PutId, uint32_t>> byAge;
+  byAge.reserve(inventory_.size());
+  for (const uint32_t slot : inventory_) byAge.emplace_back(directory_.putId(slot), slot);
+  std::sort(byAge.begin(), byAge.end(), std::greater<>());
+  std::transform(byAge.begin(), byAge.end(), inventory_.begin(), [](const auto& each) { return each.second; });
+  pagesSent_ = 0;
   ssdReported_ = 0;
+  allListed_ = false;
   if (ssdLife_) {
     listing_ = nextTask_++;
     ssdSaid_ = now;
@@ -210,42 +217,54 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
   report();
 }
 
-// The next page, when the last one is answered: what is in memory, then what is on the SSD.
+// The next pages, as long as not too many are unanswered: what is in memory, then what is on the SSD.
 void OwnerCore::report() {
-  if (reportEnds_) return;
-  for (const auto& [id, pending] : pending_) {
-    if (pending.request.kind == rpc::RequestKind::inventory) return;
+  while (!reportEnds_ && pages_.size() < settings_.pagesAtOnce && reportPage()) {
   }
+}
+
+bool OwnerCore::reportPage() {
+  if (allListed_) return false;
+  // While the list of what is on the SSD is under way, its pages are full ones.
+  if (listing_ != 0 && inventory_.empty() && ssdInventory_.size() - ssdReported_ < settings_.inventoryPage) return false;
   rpc::Request page;
   page.kind = rpc::RequestKind::inventory;
-  page_.clear();
-  while (!inventory_.empty() && page.items.size() < settings_.inventoryPage) {
+  std::vector<uint32_t> slots;
+  size_t keyBytes = 0;
+  const auto full = [&] { return page.items.size() >= settings_.inventoryPage || keyBytes >= settings_.inventoryPageKeys; };
+  for (; !inventory_.empty() && !full(); inventory_.pop_back()) {
     const uint32_t slot = inventory_.back();
-    inventory_.pop_back();
     // A value that went since the list was made was not occupied then, so the master must hear of its extent. It refuses it as a value.
     if (directory_.state(slot) == shm::SlotState::free) continue;
-    page_.push_back(slot);
+    slots.push_back(slot);
     page.items.push_back({std::string(directory_.key(slot)), directory_.putId(slot), directory_.offset(slot),
                           directory_.payloadBytes(slot), directory_.lease(slot)});
+    keyBytes += page.items.back().key.size();
   }
-  for (; ssdReported_ < ssdInventory_.size() && page.items.size() < settings_.inventoryPage; ++ssdReported_) {
+  for (; ssdReported_ < ssdInventory_.size() && !full(); ++ssdReported_) {
     page.items.push_back(ssdInventory_[ssdReported_]);
     page.items.back().offset = kOnSsd | ssdReported_;
+    keyBytes += page.items.back().key.size();
   }
-  const bool last = inventory_.empty() && listing_ == 0 && ssdReported_ == ssdInventory_.size();
-  if (page.items.empty() && !last) return;  // the list is under way
-  page.count = last ? 1 : 0;
-  request(std::move(page), {}, shm::CommandKind{});
+  allListed_ = inventory_.empty() && listing_ == 0 && ssdReported_ == ssdInventory_.size();
+  if (page.items.empty() && !allListed_) return false;
+  ++pagesSent_;
+  page.count = allListed_ ? pagesSent_ : 0;
+  pages_.emplace(request(std::move(page), {}, shm::CommandKind{}).request.id, std::move(slots));
+  return true;
 }
 
 void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time now) {
   if (reply.code != Code::ok) {
+    // The service joins again. A life that is over may have been slow; its values may still be taken. Nonsense is not offered twice.
     FLUXON_MARK("owner: fenced while it reports");
-    fenced_ = contentRefused_ = true;  // the service joins again, with nothing
+    fenced_ = true;
+    contentRefused_ |= reply.code != Code::fenced;
     return;
   }
+  const std::vector<uint32_t> slots = std::move(pages_.extract(page.id).mapped());
   const std::set<uint64_t> refused(reply.offsets.begin(), reply.offsets.end());
-  for (const uint32_t slot : page_) {
+  for (const uint32_t slot : slots) {
     if (!refused.count(directory_.offset(slot))) {
       ++counters_.adopted;
       continue;
@@ -256,7 +275,6 @@ void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time
     directory_.retire(slot);
     retired_.push_back(slot);
   }
-  page_.clear();
   std::vector<rpc::Version> dead;
   for (const rpc::Version& item : page.items) {
     if (!item.ssd || !refused.count(item.offset) || !ssdLife_) continue;
@@ -265,7 +283,8 @@ void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time
     dead.push_back({item.key, PutId(item.putId.value + 1)});
   }
   if (!dead.empty()) invalidateSsd(dead, {{}, now, {}});
-  if (page.count == 0) return;
+  // Answers may overtake each other.
+  if (!allListed_ || !pages_.empty()) return;
   // Serving, this life is the one whose list the next term believes: what was refused is to be gone from it.
   reportEnds_ = true;
   if (!dropsRefused()) return endReport(now);

@@ -129,6 +129,7 @@ void NodeFiles::stopLastLife() {
     auto* header = reinterpret_cast<shm::DirectoryHeader*>(old->data());
     if (old->bytes() >= sizeof(shm::DirectoryHeader) && !shm::refuse(header->file, shm::kDirectoryMagic, old->bytes())) {
       shm::DirectoryWriter::endServing(*header);
+      lastLife_ = Incarnation(header->contentIncarnation.load());
       clusterId_ = header->clusterId.load();
       highestTerm_ = header->highestTerm.load();
       highestMaster_ = header->highestMaster.load();

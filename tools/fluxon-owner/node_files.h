@@ -55,6 +55,8 @@ class NodeFiles {
   shm::DirectoryWriter& directory() { return *directory_; }
   char* segment() { return segmentMap_.data() + shm::kSegmentDataOffset; }
   uint64_t segmentBytes() const { return shape_.segmentBytes; }
+  // The life that the directory had served as, if its files were replaced. 0: they were taken over, or there were none.
+  Incarnation replacedLife() const { return adopted_ ? Incarnation() : lastLife_; }
   // As a client sees it.
   shm::DirectoryView view() const;
   uint64_t fileBytes() const { return segmentMap_.bytes() + directoryMap_.bytes() + keysMap_.bytes(); }
@@ -70,6 +72,7 @@ class NodeFiles {
 
   // Of the node's last life: what it had seen of its master.
   uint64_t clusterId_ = 0, highestTerm_ = 0, highestMaster_ = 0;
+  Incarnation lastLife_;
 
   shm::Paths paths_;
   std::string node_;

@@ -26,7 +26,7 @@
 // Joining with values (after a new term, a fence, or in the next life of the process): everything that may write into the segment has
 // ended before the master is told what is in use, but for clients with a grant and for loads from the SSD, which may last as long as
 // a disk does: their extents are in use until they end. Committed values are listed page by page, and those that the answer names go.
-// Serving begins with the answer to the last page.
+// Some pages are under way at once; serving begins when all are answered.
 //
 // Invariants
 //   1. An extent is in the directory, as granted, before its address leaves this process.
@@ -159,7 +159,9 @@ class OwnerCore {
  public:
   struct Settings {
     std::string node;
-    size_t inventoryPage = 1024;  // values of one message; heartbeats pass between the pages
+    size_t inventoryPage = 1024;           // values of one message; heartbeats pass between the pages
+    size_t inventoryPageKeys = 64 * 1024;  // bytes of keys, until which more are added
+    size_t pagesAtOnce = 4;                // not answered
     size_t persistsAtOnce = 128;  // told to ssdd; others wait here
     bool awaitsSsd = false;       // ssdd of the last life lives, and may bring what it has: ssdExpected(false) ends the wait
   };
@@ -181,6 +183,7 @@ class OwnerCore {
   std::vector<Extent> occupied();
   // The life whose values are here, 0: there are none.
   Incarnation content() const;
+  uint64_t values() const { return directory_.count(shm::SlotState::committed); }
   // What a registration says of the SSD: any other life of it is worth nothing from here on.
   Incarnation describeSsd();
   // The master has registered us. `inventory`: it wants the list of our values; else it must be that there are none.
@@ -375,6 +378,7 @@ class OwnerCore {
   void part(bool keep, Time now);
   size_t fetches() const;  // flights that are no loads
   void report();
+  bool reportPage();
   void reported(const rpc::Request&, const rpc::Reply&, Time now);
   void endReport(Time now);
   void serve(Time now);
@@ -446,7 +450,9 @@ class OwnerCore {
   Incarnation incarnation_;              // as which we have registered
   Incarnation master_;                   // with which
   std::vector<uint32_t> inventory_;      // slots to be listed, the last one next
-  std::vector<uint32_t> page_;           // slots of the page that is not answered yet
+  std::map<OperationId, std::vector<uint32_t>> pages_;  // that are not answered yet: their slots
+  uint64_t pagesSent_ = 0;
+  bool allListed_ = false;               // the last page has been sent
   Time leaseFrom_{0};                    // reporting: the lease runs from here
   bool reporting_ = false;
   bool contentRefused_ = false;

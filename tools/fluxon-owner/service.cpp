@@ -27,6 +27,7 @@ rpc::Registration registrationOf(NodeFiles& files, const Config& config, const s
   registration.pid = static_cast<uint64_t>(::getpid());
   registration.segmentBytes = files.segmentBytes();
   registration.maxKeys = config.owner.maxKeys;
+  if (files.replacedLife()) registration.ends.push_back(files.replacedLife());
   return registration;
 }
 
