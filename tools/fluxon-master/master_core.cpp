@@ -306,17 +306,12 @@ void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
     const auto least = static_cast<uint64_t>(settings_.minimumKeyLease.ms());
     if (request.ttlMs < least || request.ttlMs > kLongestKeyLeaseMs) {
       answer.code = Code::invalidArgument;
-<<<<<<< HEAD
       answer.detail = "lease of " + std::to_string(request.ttlMs) + " ms (accepted: " + std::to_string(least) + " to " +
                       std::to_string(kLongestKeyLeaseMs) + " ms)";
-=======
-      answer.detail =
-          "lease of " + std::to_string(request.ttlMs) + " ms (minimum " + std::to_string(settings_.minimumKeyLease.ms()) + " ms)";
     } else if (leases_.size() >= settings_.mostKeyLeases) {
       FLUXON_MARK("master: there are too many key leases");
       answer.code = Code::tooMany;
       answer.detail = std::to_string(leases_.size()) + " key leases live, no more at once: revoke some, or let them end";
->>>>>>> 7d8a331 (master: nothing is evicted in vain, each victim is asked once in a round, and a drain is kept up by nothing)
     } else {
       answer.lease = leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(request.ttlMs)), now);
     }
