@@ -26,6 +26,7 @@ struct FaultGuard::Region {
 namespace {
 
 constexpr int kStatus = 71;
+constexpr unsigned kLastWordsS = 1;
 constexpr const char* kWhat = " was cut short by somebody, or its memory is lost\n";
 
 std::atomic<void*> regions{nullptr};  // FaultGuard::Region
@@ -45,6 +46,9 @@ struct FaultGuardHandler {
       const uintptr_t base = region->base.load();
       if (base == 0 || at < base || at - base >= region->bytes.load()) continue;
       if (region->path[0] != 0) {
+        // Whoever does not read stderr may miss why, and keeps nobody from starting the next life.
+        ::signal(SIGALRM, SIG_DFL);
+        ::alarm(kLastWordsS);
         for (const char* part : {processName, ": operating system error: ", static_cast<const char*>(region->path), kWhat})
           say(part);
         ::_exit(kStatus);

@@ -89,6 +89,18 @@ TEST_CASE("master and owner whose stderr nobody reads serve, and end at SIGTERM"
   }
 }
 
+TEST_CASE("an owner whose segment is cut short ends though nobody reads its stderr") {
+  Cluster cluster;
+  const FullPipe full;
+  cluster.kill("n0");
+  cluster.start("n0", [&] { ::dup2(full.ends[1], 2); });
+  cluster.client().put("k", "a value that is written into the segment");
+  REQUIRE(::truncate((cluster.root() + "/t/n0/directory").c_str(), 0) == 0);
+  const std::string state = "grep -q '^State:.Z' /proc/" + std::to_string(cluster.pid("n0")) + "/status";
+  if (!eventually([&] { return execute(state).status == 0; })) cluster.signal("n0", SIGKILL);
+  CHECK(cluster.wait("n0") == -SIGALRM);  // its last line was waited for, but not for ever
+}
+
 TEST_CASE("what could not be written to a stderr that was full is there when it is read") {
   Cluster cluster;
   const FullPipe full;
