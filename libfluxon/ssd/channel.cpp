@@ -18,7 +18,7 @@ bool isOf(uint16_t kind, Channel::End sender) {
     return kind >= static_cast<uint16_t>(first) && kind <= static_cast<uint16_t>(last);
   };
   return sender == Channel::End::owner ? between(MessageKind::persist, MessageKind::scrub)
-                                       : between(MessageKind::persisted, MessageKind::done);
+                                       : between(MessageKind::persisted, MessageKind::alive);
 }
 
 void copyIn(ByteRing& ring, uint64_t at, const void* data, size_t bytes) {

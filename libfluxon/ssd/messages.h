@@ -11,12 +11,15 @@
 //                              └──► persisted(code): there is no entry, the id is over
 //   The owner keeps the bytes in the segment what they are until `persisted`, or until it says `forget`. Until `decided` the ring does
 //   not write over the entry.
+//   stalled: its device does nothing. The version is dead, so the persist is over and the bytes are the owner's to change; `persisted`,
+//   which is not ok then, may come late or never.
 //
 // Life of a load
 //
 //   owner: load ──► ssdd: reading ──► progress(bytes) ... ──► loaded(code)
 //   From `load` to `loaded`, whatever its code, the extent is ssdd's to write. What `progress` counts, from the extent's beginning on, is
 //   there and may be sent on; the value is checked (crc32c) before the last of its bytes is counted or `loaded(ok)` is said.
+//   stalled: its device does nothing. Who waits for the value looks elsewhere; `loaded` may come late or never.
 //
 // Invariants
 //   1. After `done` of an invalidate, no load finds a version of that key below its put_id, and no list names one.
@@ -51,6 +54,8 @@ enum class MessageKind : uint16_t {
   evicted,         // key, putId: a decided entry has ended by itself: overwritten, or damaged
   listed,          // id, key, putId, bytes
   done,            // id
+  stalled,         // id: of a persist or a load
+  alive,           // each half second while a persist or a load is open
 };
 
 struct Message {

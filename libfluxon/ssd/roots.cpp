@@ -218,6 +218,21 @@ Result<Roots> openRoots(const std::vector<RootOption>& options, const std::strin
   return opened;
 }
 
+std::string missingShard(const Root& root) {
+  for (const Shard& shard : root.shards) {
+    struct stat here, open;
+    if (::fstat(shard.fd.get(), &open) != 0) continue;
+    const bool found = ::stat(shard.path.c_str(), &here) == 0;
+    if (!found && errno != ENOENT && errno != ENOTDIR) continue;  // that it cannot be seen says nothing
+    if (!found || here.st_dev != open.st_dev || here.st_ino != open.st_ino) return shard.path;
+  }
+  return {};
+}
+
+void emptyShards(const Root& root) {
+  for (const Shard& shard : root.shards) (void)clear(shard);
+}
+
 bool anyShardHeld(const std::string& rootPath) {
   std::error_code error;
   const std::vector<std::string> paths = shardPaths(rootPath, error);

@@ -71,6 +71,11 @@ std::string rootPath(const std::string& largeFilePath, const std::string& cluste
 // denied, system: a folder or file cannot be made.
 Result<Roots> openRoots(const std::vector<RootOption>& options, const std::string& cluster, const std::string& node);
 
+// The path of a shard file that does not lead to it any more, or empty.
+std::string missingShard(const Root&);
+// Gives the space of all shard files back. No I/O is under way.
+void emptyShards(const Root&);
+
 // Does a process, or the I/O of one that has ended, still hold a shard file of this root? True also when that cannot be told.
 bool anyShardHeld(const std::string& rootPath);
 

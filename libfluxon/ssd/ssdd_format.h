@@ -17,6 +17,7 @@
 namespace fluxon::ssd {
 
 constexpr char kSsddMagic[9] = "FLXSSDD1";
+constexpr uint32_t kSsddVersion = 2;  // of the messages, of attaching and of what is shown
 constexpr uint64_t kRingBytes = uint64_t{1} << 20;
 
 // One Message (messages.h), followed by its key, padded with zeros to a multiple of 8.
@@ -53,7 +54,10 @@ struct ShownDevice {
   shm::Word readErrors, writeErrors;
   shm::Word oldestNs;           // CLOCK_BOOTTIME when the oldest I/O under way began, 0: none
   shm::Word registeredBytes;    // of the segment: known to the device's io_uring
-  shm::Word reserved[4];
+  shm::Word state;              // 0 serving, 1 full, 2 failing, 3 hung, 4 gone: nothing is written there but in 0
+  shm::Word stalled;            // persists and loads that it does not answer
+  shm::Word writesDirect;       // records that were not copied before they were written
+  shm::Word reserved[1];
 };
 static_assert(sizeof(ShownDevice) == 264);
 struct ShownShard {
@@ -72,7 +76,7 @@ struct SsddStatus {
   shm::Word persists, persistsFailed, persistsIgnored, tooLarge;
   shm::Word loads, loadsMissed, loadsFailed, loadsDirect;
   shm::Word evicted, invalidated, damaged;
-  shm::Word paused;             // 1: no space on the disk, or no shard left: nothing is persisted
+  shm::Word paused;             // 1: each device is out, or no shard left: nothing is persisted
   shm::Word scrubChecked, scrubTotal, scrubDamaged;  // entries, of the scrub under way or the last one; total 0: there was none
   char http[64];                // address of its pages, "127.0.0.1:9301"; empty: off, or longer than this
   shm::Word reserved[3];
@@ -86,6 +90,7 @@ struct SsddHeader {
   uint64_t pid;          // of ssdd
   int64_t attachedNs;    // CLOCK_BOOTTIME
   uint64_t segmentBytes;
+  shm::Word givenUp;     // by the owner: values that it has left out, as their memory was wanted sooner, since its start
 };
 
 struct SsddFile {

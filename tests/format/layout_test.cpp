@@ -172,10 +172,12 @@ TEST_CASE("layout: what an owner and its ssdd share") {
   CHECK(std::string(kSsddAttachMagic) == "FLXSSDA1");
   CHECK(offsetof(SsddHeader, life) == 64);
   CHECK(offsetof(SsddHeader, segmentBytes) == 88);
+  CHECK(offsetof(SsddHeader, givenUp) == 96);
   CHECK(offsetof(SsddFile, status) == 4096);
   CHECK(offsetof(SsddStatus, device) == 256);
   CHECK(offsetof(ShownDevice, capacityBytes) == 128);
   CHECK(offsetof(ShownDevice, oldestNs) == 216);
+  CHECK(offsetof(ShownDevice, state) == 232);
   CHECK(offsetof(SsddStatus, shard) == 4480);
   CHECK(sizeof(ShownShard) == 96);
   CHECK(offsetof(SsddFile, toSsdd) == 24576);
@@ -185,6 +187,7 @@ TEST_CASE("layout: what an owner and its ssdd share") {
   CHECK(offsetof(ByteRing, bytes) == 128);
   CHECK(offsetof(SsddFile, toOwner) == 1077248);
   CHECK(sizeof(SsddFile) == 2129920);
+  CHECK(kSsddVersion == 2);
   CHECK(offsetof(SsddAttach, capacityBytes) == 32);
   CHECK(offsetof(SsddAttached, code) == 12);
   CHECK(offsetof(SsddAttached, clockNs) == 16);

@@ -58,7 +58,7 @@ class Both {
 
   void send(size_t which, Input& in) {
     End& end = ends_[which];
-    const uint16_t first = which == 0 ? 1 : 32, kinds = which == 0 ? 8 : 6;
+    const uint16_t first = which == 0 ? 1 : 32, kinds = 8;
     Message message;
     message.kind = static_cast<MessageKind>(first + in.take<uint8_t>() % kinds);
     message.key = std::string(in.take<uint16_t>() % (kMaxKeyBytes + 1), 'k');
@@ -87,7 +87,7 @@ class Both {
     if (received != Received::message) return false;
     Frame frame;
     std::memcpy(&frame, before.data(), sizeof frame);
-    const bool ofOwner = frame.kind >= 1 && frame.kind <= 8, ofSsdd = frame.kind >= 32 && frame.kind <= 37;
+    const bool ofOwner = frame.kind >= 1 && frame.kind <= 8, ofSsdd = frame.kind >= 32 && frame.kind <= 39;
     FLUXON_CHECK(which == 0 ? ofSsdd : ofOwner, "a message of a kind that nobody sends");
     FLUXON_CHECK(message.key.size() <= kMaxKeyBytes && message.key.size() == frame.keyBytes, "length of a key");
     FLUXON_CHECK(message.key == std::string_view(before).substr(sizeof frame, frame.keyBytes), "another key");

@@ -134,7 +134,7 @@ class Ssdd final : public ssdd::Host, public Disk {
     begin(Kind::read, job.id, job.shard, job.fileOffset, job.payloadBytes);
   }
   void check(const CheckJob& job) override { begin(Kind::check, job.id, job.shard, job.fileOffset, job.payloadBytes); }
-  void cancelQueued() override {
+  void cancelQueued(DeviceIndex) override {
     for (auto& [_, job] : jobs_) job.cancelled = true;
   }
 
@@ -151,13 +151,13 @@ class Ssdd final : public ssdd::Host, public Disk {
     const Error error{job.cancelled && how % 2 ? Code::unavailable : kCodes[how % std::size(kCodes)]};
     switch (job.kind) {
       case Kind::write: core_.written(job.id, error.ok() ? Result<uint32_t>(7u) : Result<uint32_t>(error), now_); break;
-      case Kind::read: core_.readDone(job.id, error); break;
+      case Kind::read: core_.readDone(job.id, error, now_); break;
       case Kind::check: core_.checked(job.id, error, now_); break;
     }
   }
   void progress(uint8_t which) {
     Job* const job = pick(which);
-    if (job && job->kind == Kind::read) core_.progress(job->id, job->told = (job->told + job->bytes) / 2);
+    if (job) core_.progress(job->id, job->told = (job->told + job->bytes) / 2, now_);
   }
 
   bool attached_ = false, anyDone_ = false;

@@ -66,7 +66,7 @@ ssd::SsddAttach attachSsdd() {
   static uint64_t life = 1000;
   ssd::SsddAttach request{};
   std::memcpy(request.magic, ssd::kSsddAttachMagic, sizeof request.magic);
-  request.version = shm::kFormatVersion;
+  request.version = ssd::kSsddVersion;
   request.life = ++life;
   return request;
 }
@@ -164,7 +164,7 @@ TEST_CASE("bad ssdd: an attach request of another version, size or magic, a seco
   ssd::SsddAttach request = attachSsdd();
   for (const size_t bytes : {size_t{1}, size_t{8}, sizeof request - 1, sizeof request + 1, sizeof request + 8, size_t{100'000}})
     refused(request, bytes);
-  request.version = shm::kFormatVersion + 1;
+  request.version = ssd::kSsddVersion + 1;
   refused(request);
   request = attachSsdd();
   request.magic[7] = '2';

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -220,6 +221,145 @@ TEST_CASE("ssdd: what its shards have taken before counts as free, also where a 
     cluster.signal("ssdd-n0", SIGTERM);
     CHECK(cluster.wait("ssdd-n0") == 0);
   }
+}
+
+TEST_CASE("ssdd: of two disks one hangs: the other one serves what it has and takes what comes, and the first comes back") {
+  const ssd::TemporaryFolder first, second;
+  if (!made(first, "ext4", 96 << 20) || !made(second, "ext4", 96 << 20)) return;
+  const std::string a = first.path + "/mounted", b = second.path + "/mounted";
+  Cluster cluster({.owner = "segment_size = \"64MiB\"\nlarge_file_paths = [\"" + a + "\", \"" + b +
+                            "\"]\nlarge_limit_size = [\"48MiB\", \"48MiB\"]\n"});
+  cluster.start("ssdd-n0");
+  auto client = cluster.client();
+  const auto put = [&](const std::string& prefix, int count) {
+    for (int n = 0; n < count; ++n) REQUIRE(client.put(prefix + std::to_string(n), valueOf(n, 100'000)));
+  };
+  const auto fromSsd = [&](const std::string& prefix, int count) {
+    int found = 0;
+    for (int n = 0; n < count; ++n) {
+      const auto holder = client.get(prefix + std::to_string(n));
+      if (!holder) continue;
+      CHECK(bool(holder->text() == valueOf(n, 100'000)));
+      found += holder->source() == fluxon::Source::ssd;
+    }
+    return found;
+  };
+  const auto ctl = [&](const std::string& line) { return execute(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " " + line).out; };
+  const auto metric = [&](const char* name, const std::string& label = "") { return cluster.metric("ssdd-n0", name, label); };
+  put("before", 20);
+  persisted(cluster, "n0");
+  const int onA = static_cast<int>(metric("fluxon_ssdd_writes_total", a));
+  CHECK(onA > 0);
+  CHECK(onA < 20);
+  evictAll(cluster);
+  {
+    ssd::Freezer frozen(a);
+    put("during", 20);
+    CHECK(eventually([&] { return metric("fluxon_ssdd_device_serving", a) == 0; }));
+    CHECK(eventually([&] { return has(ctl("ssd"), "hung"); }));
+    CHECK(has(ctl("doctor"), "nothing is written to " + rootOf(a) + " (hung)"));
+    CHECK(has(cluster.log("ssdd-n0"), "device of " + rootOf(a) + " has ended no request for 4 s"));
+    put("after", 20);
+    persisted(cluster, "n0");
+    CHECK(metric("fluxon_ssdd_stalled") > 0);
+    CHECK(cluster.metric("n0", "fluxon_owner_ssd_persists_stalled_total") == metric("fluxon_ssdd_stalled"));
+    CHECK(fromSsd("before", 20) == 20 - onA);
+    CHECK(metric("fluxon_ssdd_writes_total", b) > 20 + 20 - onA);
+  }
+  CHECK(eventually([&] { return metric("fluxon_ssdd_stalled") == 0; }));
+  put("back", 20);
+  CHECK(eventually([&] { return metric("fluxon_ssdd_device_serving", a) == 1; }));
+  persisted(cluster, "n0");
+  put("again", 20);
+  persisted(cluster, "n0");
+  evictAll(cluster);
+  CHECK(fromSsd("again", 20) == 20);
+  CHECK(fromSsd("after", 20) == 20);
+  CHECK(cluster.metric("n0", "fluxon_owner_ssd_lost_total") == 0);
+}
+
+namespace {
+
+// A group of processes whose writes to a device go at so many bytes a second.
+class Slow {
+ public:
+  Slow(const std::string& folder, uint64_t bytesASecond) {
+    if (!fs::exists("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")) return;
+    group_ = "/sys/fs/cgroup/blkio/fluxon-" + std::to_string(::getpid());
+    fs::create_directory(group_);
+    struct stat info;
+    REQUIRE(::stat(folder.c_str(), &info) == 0);
+    std::ofstream(group_ + "/blkio.throttle.write_bps_device")
+        << major(info.st_dev) << ":" << minor(info.st_dev) << " " << bytesASecond << std::endl;
+  }
+  ~Slow() {
+    for (int tries = 0; works() && ::rmdir(group_.c_str()) != 0 && tries < 1000; ++tries) ::usleep(10'000);
+  }
+  bool works() const { return !group_.empty(); }
+  void take(pid_t pid) const { std::ofstream(group_ + "/cgroup.procs") << pid << std::endl; }
+
+ private:
+  std::string group_;
+};
+
+}  // namespace
+
+TEST_CASE("ssdd: a value whose write takes many seconds comes to the SSD, small ones do not wait for it, and nothing is lost") {
+  const ssd::TemporaryFolder folder;
+  if (!made(folder, "ext4", 160 << 20)) return;
+  const Slow slow(folder.path + "/mounted", 8 << 20);
+  if (!slow.works()) {
+    MESSAGE("SKIPPED: no blkio group that slows a disk down");
+    return;
+  }
+  Cluster cluster({.owner = "segment_size = \"256MiB\"\n" + ssdLines(folder.path + "/mounted", "128MiB")});
+  cluster.start("ssdd-n0");
+  auto client = cluster.client();
+  for (int n = 0; n < 20; ++n) REQUIRE(client.put(std::to_string(n), valueOf(n, 100'000)));
+  persisted(cluster, "n0");
+  slow.take(cluster.pid("ssdd-n0"));
+  const std::string large = valueOf(7, 56 << 20);  // seven seconds
+  REQUIRE(client.put("large", large));
+  REQUIRE(client.put("small", valueOf(8, 100'000)));
+  const auto taken = [&] { return cluster.metric("n0", "fluxon_owner_ssd_persists_taken_total"); };
+  CHECK(eventually([&] { return taken() == 21; }));
+  CHECK(cluster.metric("n0", "fluxon_owner_ssd_persists") == 1);  // the large one
+  CHECK(eventually([&] { return taken() == 22; }, 60));
+  CHECK(cluster.metric("n0", "fluxon_owner_ssd_lost_total") == 0);
+  CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_device_serving") == 1);
+  evictAll(cluster);
+  const auto holder = client.get("large");
+  REQUIRE(holder);
+  CHECK(holder->source() == fluxon::Source::ssd);
+  CHECK(bool(holder->text() == large));
+  for (int n = 0; n < 20; ++n) CHECK(client.get(std::to_string(n)));
+  cluster.kill("ssdd-n0");
+}
+
+TEST_CASE("ssdd: shard files that are removed under it: said within seconds, the disk is out, its space is given back, memory serves") {
+  const ssd::TemporaryFolder folder;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + ssdLines(folder.path, "64MiB")});
+  cluster.start("ssdd-n0");
+  auto client = cluster.client();
+  REQUIRE(client.put("k", valueOf(1, 100'000)));
+  persisted(cluster, "n0");
+  const std::string shard = rootOf(folder.path) + "/shard-000";
+  const int open = ::open(shard.c_str(), O_RDONLY | O_CLOEXEC);
+  fs::remove_all(folder.path + "/t_cluster_kv_ssd_storage");
+  CHECK(eventually([&] { return has(cluster.log("ssdd-n0"), shard + " has been removed: the device is not used any more"); }));
+  CHECK(eventually([&] { return cluster.metric("ssdd-n0", "fluxon_ssdd_device_serving") == 0; }));
+  const auto ctl = [&](const std::string& line) { return execute(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " " + line).out; };
+  CHECK(eventually([&] { return has(ctl("ssd"), "gone"); }));
+  CHECK(has(ctl("doctor"), "nothing is written to the SSD of n0"));
+  struct stat info;
+  CHECK(eventually([&] { return ::fstat(open, &info) == 0 && info.st_blocks == 0; }));
+  ::close(open);
+  CHECK(bool(client.get("k")->text() == valueOf(1, 100'000)));
+  REQUIRE(client.put("l", valueOf(2, 100'000)));
+  cluster.signal("ssdd-n0", SIGTERM);
+  CHECK(cluster.wait("ssdd-n0") == 0);
+  cluster.start("ssdd-n0");
+  checkSsd(cluster);
 }
 
 TEST_CASE("ssdd: a large file path that is a file, leads nowhere, or cannot be written: one line") {

@@ -90,6 +90,40 @@ TEST_CASE("ssd: values of every awkward size come back from the SSD bit for bit,
   }
 }
 
+TEST_CASE("ssd: a value of more than 2 GiB comes back from the SSD bit for bit, and costs the others nothing") {
+  if (!isLong()) {
+    MESSAGE("SKIPPED: FLUXON_LONG is not set");
+    return;
+  }
+  const fluxon::ssd::TemporaryFolder folder;
+  Cluster cluster({.owner = "segment_size = \"2100MiB\"\n" + ssdLines(folder.path, "17GiB")});
+  cluster.start("ssdd-n0");
+  auto client = cluster.client();
+  for (int n = 0; n < 20; ++n) REQUIRE(client.put(std::to_string(n), valueOf(static_cast<uint64_t>(n), 1 << 20)));
+  persisted(cluster, "n0");
+  std::string large((size_t{2} << 30) + 4096, '\0');
+  for (size_t at = 0; at < large.size(); at += 8) {
+    const uint64_t word = at * 0x9e3779b97f4a7c15;
+    std::memcpy(large.data() + at, &word, 8);
+  }
+  REQUIRE(client.put("large", large, {.timeoutMs = 60'000}));
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_ssd_persists") == 0; }, 600));
+  CHECK(cluster.metric("n0", "fluxon_owner_ssd_persists_taken_total") == 21);
+  CHECK(cluster.metric("n0", "fluxon_owner_ssd_lost_total") == 0);
+  evictAll(cluster);
+  {
+    const auto holder = client.get("large", 300'000);
+    REQUIRE(holder);
+    CHECK(holder->source() == Source::ssd);
+    CHECK(bool(holder->text() == large));
+  }
+  for (int n = 0; n < 20; ++n) {
+    const auto holder = client.get(std::to_string(n));
+    REQUIRE(holder);
+    CHECK(holder->source() == Source::ssd);
+  }
+}
+
 TEST_CASE("ssd: what lies on the SSD of one host is got at another, bit for bit") {
   const Folder folder;
   Hosts hosts({.owner = "segment_size = \"64MiB\"\nmax_keys = 1024\n", .disks = folder.path, .limit = "256MiB"});

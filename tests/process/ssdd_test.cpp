@@ -67,7 +67,7 @@ class Owner {
     ssd::SsddAttach request{};
     REQUIRE(::recv(socket_.get(), &request, sizeof request, 0) == static_cast<ssize_t>(sizeof request));
     CHECK(std::string(request.magic, 8) == ssd::kSsddAttachMagic);
-    CHECK(request.version == shm::kFormatVersion);
+    CHECK(request.version == ssd::kSsddVersion);
     return request;
   }
   void refuse(Code code) {
@@ -104,7 +104,8 @@ class Owner {
       channel_->awake();
       const auto received = channel_->receive(message);
       REQUIRE_MESSAGE(received != ssd::Channel::Received::broken, channel_->why());
-      if (received == ssd::Channel::Received::message) return message;
+      if (received == ssd::Channel::Received::message && message.kind != MessageKind::alive) return message;
+      if (received == ssd::Channel::Received::message) continue;
       if (!channel_->sleep()) continue;
       pollfd waiting{ourBell_.get(), POLLIN, 0};
       REQUIRE_MESSAGE(::poll(&waiting, 1, 20'000) == 1, "no message");
@@ -165,8 +166,9 @@ class Owner {
   void answer(Code code, std::vector<int> descriptors) {
     ssd::SsddAttached reply{};
     std::memcpy(reply.magic, ssd::kSsddAttachMagic, 8);
-    reply.version = shm::kFormatVersion;
+    reply.version = ssd::kSsddVersion;
     reply.code = static_cast<uint32_t>(code);
+    reply.clockNs = bootTime().ns;
     iovec io{&reply, sizeof reply};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * ssd::kSsddDescriptors)] = {};
     msghdr message{};
@@ -253,19 +255,6 @@ std::string configured(const Place& place, const std::string& limit = "16MiB", c
 }
 
 // A file system on which nothing can be written while it is frozen.
-struct Freezer {
-  explicit Freezer(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    REQUIRE(::ioctl(fd.get(), FIFREEZE, 0) == 0);
-  }
-  ~Freezer() { thaw(); }
-  void thaw() {
-    if (!std::exchange(frozen, false)) return;
-    REQUIRE(::ioctl(fd.get(), FITHAW, 0) == 0);
-  }
-  shm::Descriptor fd;
-  bool frozen = true;
-};
-
 TEST_CASE("ssdd: without limits it says so and ends with 78") {
   const Place place;
   const Ended ended = execute(FLUXON_BIN "/fluxon-ssdd --config " + place.configure());
@@ -468,7 +457,7 @@ TEST_CASE("ssdd: a disk that does not answer holds up neither its pages nor its 
       owner.attach();
       owner.keep(1, "k", "value");
       CHECK(owner.load(2, "k", 1, 5) == Code::ok);
-      Freezer frozen(disk);
+      ssd::Freezer frozen(disk);
       owner.send({.kind = MessageKind::persist, .id = 3, .key = "x", .putId = PutId(3), .offset = 0, .bytes = 100'000});
       if (answersAgain) {
         CHECK(eventually([&] {
@@ -478,9 +467,16 @@ TEST_CASE("ssdd: a disk that does not answer holds up neither its pages nor its 
           return has(health, "\"healthy\":false");
         }));
         CHECK(owner.file().status.device[0].oldestNs != 0);
+        owner.expect(MessageKind::stalled, 3);
+        CHECK(owner.receive().key == "k");  // evicted
+        CHECK(eventually([&] { return owner.file().status.device[0].state == 3 && owner.file().status.device[0].stalled == 1; }));
+        CHECK(has(ssdd.log(), "has ended no request for 4 s: it is not used until it answers, and what it holds is given up"));
         frozen.thaw();
-        CHECK(owner.expect(MessageKind::persisted, 3).code == Code::ok);
-        CHECK(has(ssdd.page("/health"), "\"healthy\":true"));
+        CHECK(owner.expect(MessageKind::persisted, 3).code == Code::unavailable);
+        owner.keep(4, "y", "value");
+        CHECK(owner.load(5, "y", 4, 5) == Code::ok);
+        CHECK(eventually([&] { return has(ssdd.page("/health"), "\"healthy\":true"); }));
+        CHECK(eventually([&] { return has(ssdd.log(), "serves again"); }));
         CHECK(ssdd.end(SIGTERM) == 0);
       } else {
         CHECK(eventually([&] { return !has(ssdd.page("/health"), "\"oldest_io_ms\":0,"); }));

@@ -20,7 +20,15 @@ SimSsdd::SimSsdd(World& world, Scheduler& scheduler, SimOwner& owner)
       owner_(owner),
       // Some disks are full all the time, some are slow.
       shards_(1 + scheduler.pick(2), std::string(size_t{64 * 1024} << scheduler.pick(3), '\0')),
-      slow_(scheduler.oneIn(3)) {}
+      slow_(scheduler.oneIn(3)),
+      devices_(shards_.size() > 1 && scheduler.oneIn(2) ? 2 : 1) {}
+
+void SimSsdd::hang(Duration howLong) {
+  const uint64_t which = scheduler_.pick(devices_ + 1);
+  for (uint64_t device = 0; device < devices_; ++device) {
+    if (which == device || which == devices_) hangsUntil_[device] = std::max(hangsUntil_[device], scheduler_.now() + howLong);
+  }
+}
 
 void SimSsdd::start() {
   if (up()) return;
@@ -30,13 +38,20 @@ void SimSsdd::start() {
   }
   begin();
   scheduler_.log(name(), " starts");
-  const ssdd::ShardSpec shard{ssdd::DeviceIndex(0), shards_.front().size(), kBlock};
+  std::vector<ssdd::ShardSpec> specs;
+  for (size_t n = 0; n < shards_.size(); ++n) specs.push_back({ssdd::DeviceIndex(n % devices_), shards_[n].size(), kBlock});
   ssdd::Disk& disk = *this;
   ssdd::Host& host = *this;
-  core_ = std::make_unique<ssdd::SsdCore>(std::vector<ssdd::ShardSpec>(shards_.size(), shard), disk, host);
+  core_ = std::make_unique<ssdd::SsdCore>(specs, disk, host);
   content_ = world_.newLife();
   persisted_.clear();
   later({1}, [this] { attach(); });
+  later(ssdd::kTick, [this] { tick(); });
+}
+
+void SimSsdd::tick() {
+  core_->tick(scheduler_.now());
+  later(ssdd::kTick, [this] { tick(); });
 }
 
 void SimSsdd::kill() {
@@ -48,7 +63,9 @@ void SimSsdd::kill() {
   channel_ = nullptr;
   core_ = nullptr;
   end();
-  if (scheduler_.oneIn(2)) cancelQueued();  // what the kernel has not got is never begun
+  if (scheduler_.oneIn(2)) {  // what the kernel has not got is never begun
+    for (uint64_t device = 0; device < devices_; ++device) cancelQueued(ssdd::DeviceIndex(device));
+  }
 }
 
 void SimSsdd::attach() {
@@ -133,7 +150,7 @@ void SimSsdd::io(Io made) {
 
 void SimSsdd::step(const std::shared_ptr<Io>& io) {
   if (io->takenBack) return;
-  if (scheduler_.now() < hangsUntil_) return scheduler_.at(milliseconds(5), [this, io] { step(io); });
+  if (scheduler_.now() < hangsUntil_[io->device]) return scheduler_.at(milliseconds(5), [this, io] { step(io); });
   if (std::exchange(io->begun, true)) {
     io->end();
     --inFlight_;
@@ -144,8 +161,12 @@ void SimSsdd::step(const std::shared_ptr<Io>& io) {
   scheduler_.at(ioTime(), [this, io] { step(io); });
 }
 
-void SimSsdd::cancelQueued() {
+void SimSsdd::cancelQueued(ssdd::DeviceIndex device) {
   for (const auto& io : std::exchange(queued_, {})) {
+    if (io->device != device.value) {
+      queued_.push_back(io);
+      continue;
+    }
     io->takenBack = true;
     --inFlight_;
     io->over({Code::unavailable, "taken back"});
@@ -175,6 +196,7 @@ void SimSsdd::write(const ssdd::WriteJob& job) {
   char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
   const uint64_t half = job.payloadBytes / 2;
   Io made;
+  made.device = job.shard.value % devices_;
   made.begin = [=] { std::memcpy(at, memory->segment() + job.segmentOffset, half); };
   made.end = [=] { std::memcpy(at + half, memory->segment() + job.segmentOffset + half, job.payloadBytes - half); };
   made.over = [this, job, to, at, life = life()](Error error) {
@@ -198,16 +220,17 @@ void SimSsdd::read(const ssdd::ReadJob& job) {
   char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
   const uint64_t half = job.payloadBytes / 2;
   Io made;
+  made.device = job.shard.value % devices_;
   made.begin = [this, job, memory, at, half, life = life()] {
     std::memcpy(memory->segment() + job.segmentOffset, at, half);
-    if (life == this->life()) later({1}, [this, job, half] { core_->progress(job.id, half); });
+    if (life == this->life()) later({1}, [this, job, half] { core_->progress(job.id, half, scheduler_.now()); });
   };
   made.end = [=] { std::memcpy(memory->segment() + job.segmentOffset + half, at + half, job.payloadBytes - half); };
   made.over = [this, job, to, at, life = life()](Error error) {
     untouch(job.shard, job.fileOffset, to);
     if (error.ok() && crc32c(at, job.payloadBytes) != job.payloadCrc) error = {Code::corrupt, "the record is damaged"};
     if (error.ok() && fails()) error = {scheduler_.oneIn(2) ? Code::corrupt : Code::system, "the disk fails"};
-    if (life == this->life()) later({1}, [this, job, error] { core_->readDone(job.id, error); });
+    if (life == this->life()) later({1}, [this, job, error] { core_->readDone(job.id, error, scheduler_.now()); });
   };
   io(std::move(made));
 }
@@ -217,6 +240,7 @@ void SimSsdd::check(const ssdd::CheckJob& job) {
   touch(job.shard, job.fileOffset, to, false);
   const char* const at = shards_[job.shard.value].data() + job.fileOffset + kBlock;
   Io made;
+  made.device = job.shard.value % devices_;
   made.begin = made.end = [] {};
   made.over = [this, job, to, at, life = life()](Error error) {
     untouch(job.shard, job.fileOffset, to);

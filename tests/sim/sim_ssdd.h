@@ -3,6 +3,7 @@
 // hangs begins and ends nothing.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,8 +41,9 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   bool locked() const { return up() || inFlight_ > 0; }
   // How often an I/O fails, or finds other bytes than were written: one in so many, 0: never.
   void failOneIn(uint64_t n) { failing_ = n; }
-  void hang(Duration howLong) { hangsUntil_ = std::max(hangsUntil_, scheduler_.now() + howLong); }
-  void recover() { hangsUntil_ = Time{0}; }
+  // One of its devices, or all.
+  void hang(Duration howLong);
+  void recover() { hangsUntil_.fill(Time{0}); }
 
   // --- the channel
   void hear(const std::shared_ptr<Channel>&, uint64_t number, const ssd::Message&);
@@ -61,6 +63,7 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   struct Io {
     std::function<void()> begin, end;
     std::function<void(Error)> over;  // tells the core, if it is there
+    uint64_t device = 0;
     bool begun = false, takenBack = false;
   };
   void io(Io);
@@ -74,7 +77,8 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   void write(const ssdd::WriteJob&) override;
   void read(const ssdd::ReadJob&) override;
   void check(const ssdd::CheckJob&) override;
-  void cancelQueued() override;
+  void cancelQueued(ssdd::DeviceIndex) override;
+  void tick();
   // ssdd::Host
   void send(ssd::Message) override;
 
@@ -87,7 +91,8 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   std::shared_ptr<Channel> channel_;
   unsigned inFlight_ = 0;
   std::vector<std::shared_ptr<Io>> queued_;
-  Time hangsUntil_{0};
+  const uint64_t devices_;
+  std::array<Time, 2> hangsUntil_{};
   uint64_t failing_ = 0;
   // Byte ranges with I/O: two at once are fine if both read.
   struct Touched {

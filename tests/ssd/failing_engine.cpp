@@ -34,7 +34,7 @@ bool FailingEngine::submit(const Request& request) {
   auto& faults = request.direction == Direction::read ? readFaults_ : writeFaults_;
   const Fault fault = faults.empty() ? Fault{} : faults.front();
   if (fault.error != 0 && fault.bytes == 0) {
-    held_.push_back({{request.tag, 0, fault.error}, bootTime() + fault.delay});
+    held_.push_back({{request.tag, 0, fault.error}, bootTime() + fault.delay, request.direction == Direction::read});
     setTimer();
   } else {
     Request part = request;
@@ -49,9 +49,11 @@ bool FailingEngine::submit(const Request& request) {
     }
     part.parts = parts;
     if (!inner_.submit(part)) return false;
-    pending_[nextTag_++] = {request.tag, fault};
+    pending_[nextTag_++] = {request.tag, fault, request.direction == Direction::read};
   }
   if (!faults.empty()) faults.pop_front();
+  reads_ += request.direction == Direction::read;
+  mostReads_ = std::max<size_t>(mostReads_, reads_);
   return true;
 }
 
@@ -65,8 +67,8 @@ void FailingEngine::hold(const std::vector<Completion>& fromInner) {
   for (const Completion& each : fromInner) {
     const auto at = pending_.find(each.tag);
     FLUXON_CHECK(at != pending_.end(), "a completion that nobody waits for");
-    const auto& [tag, fault] = at->second;
-    held_.push_back({{tag, each.bytes, each.error != 0 ? each.error : fault.error}, bootTime() + fault.delay});
+    const auto& [tag, fault, read] = at->second;
+    held_.push_back({{tag, each.bytes, each.error != 0 ? each.error : fault.error}, bootTime() + fault.delay, read});
     pending_.erase(at);
   }
 }
@@ -100,6 +102,7 @@ void FailingEngine::wait(size_t count, Time until, std::vector<Completion>& to) 
     std::erase_if(held_, [&](const Held& each) {
       if (each.due > now) return false;
       to.push_back(each.completion);
+      reads_ -= each.read;
       return true;
     });
   }

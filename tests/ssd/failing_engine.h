@@ -2,6 +2,7 @@
 // next request of its direction that is submitted; several queue up. Its eventFd() rings for delayed completions as well.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <optional>
@@ -38,15 +39,19 @@ class FailingEngine final : public IoEngine {
   size_t pending() const override { return inner_.pending() + held_.size(); }
   int eventFd() override;
   IoCounters counters() const override { return inner_.counters(); }
+  // The most reads that were submitted and not handed out. Any thread.
+  size_t mostReads() const { return mostReads_; }
 
  private:
   struct Pending {
     uint64_t tag;
     Fault fault;
+    bool read;
   };
   struct Held {
     Completion completion;
     Time due;
+    bool read;
   };
   void hold(const std::vector<Completion>& fromInner);
   size_t due(Time now) const;
@@ -61,6 +66,8 @@ class FailingEngine final : public IoEngine {
   std::optional<std::mt19937_64> random_;
   size_t window_ = 1;
   int epoll_ = -1, timer_ = -1;
+  size_t reads_ = 0;
+  std::atomic<size_t> mostReads_{0};
 };
 
 }  // namespace fluxon::ssd

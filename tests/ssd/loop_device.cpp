@@ -1,6 +1,7 @@
 #include "loop_device.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/loop.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 namespace fluxon::ssd {
 namespace {
@@ -78,6 +80,16 @@ std::string mountFileSystem(const std::string& folder, uint64_t bytes, const std
   const int error = errno;
   ::close(device);
   return mounted ? std::string() : "mount of " + path + ": " + std::strerror(error);
+}
+
+Freezer::Freezer(const std::string& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_ < 0 || ::ioctl(fd_, FIFREEZE, 0) != 0) std::abort();
+}
+
+void Freezer::thaw() {
+  if (fd_ < 0) return;
+  if (::ioctl(fd_, FITHAW, 0) != 0) std::abort();
+  ::close(std::exchange(fd_, -1));
 }
 
 int loopDevice(const std::string& file) {

@@ -20,6 +20,17 @@ class TemporaryFolder {
 std::string whyNoLoopDevices();
 // A file system of that kind (ext4, ext3, xfs, btrfs) and size, mounted at `folder`/mounted. Empty, or what failed.
 std::string mountFileSystem(const std::string& folder, uint64_t bytes, const std::string& kind = "ext4");
+// No write on the file system of a folder ends while this lives.
+class Freezer {
+ public:
+  explicit Freezer(const std::string& folder);
+  ~Freezer() { thaw(); }
+  Freezer(const Freezer&) = delete;
+  void thaw();
+
+ private:
+  int fd_;
+};
 // Descriptor of a block device over the file, opened with O_DIRECT; -1 if there is none to be had.
 int loopDevice(const std::string& file);
 

@@ -365,6 +365,10 @@ TEST_CASE("cluster: a node of this host whose ssdd is not there is a warning, wh
   facts.paused = {"n0"};
   CHECK(checkCluster(facts).verdict == Verdict::warn);
   CHECK(says(checkCluster(facts), "nothing is written to the SSD of n0"));
+  facts.paused = {};
+  facts.devicesOut = {"/disk (hung)"};
+  CHECK(checkCluster(facts).verdict == Verdict::warn);
+  CHECK(says(checkCluster(facts), "nothing is written to /disk (hung)"));
 }
 
 TEST_CASE("cluster: a master elsewhere is asked though nothing runs here; what to do depends on why it did not answer") {

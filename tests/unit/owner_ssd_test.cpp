@@ -231,21 +231,94 @@ TEST_CASE("ssd: what has gone from the SSD is told together, after 10 ms or 256"
   CHECK(n.take(rpc::RequestKind::ssdEvicted).items.size() == 256);
 }
 
-TEST_CASE("ssd: a master that does not answer is told of 4096 that have gone, and no more are heard than wait for it") {
+TEST_CASE("ssd: a master that does not answer is told of 4096 that have gone; the others wait, and nothing else waits for that") {
   SsdNode n;
-  uint64_t said = 0;
-  for (; n.core.hearsSsd(); ++said) n.core.ssd({Kind::evicted, 0, "k", PutId(3)}, n.now);
-  CHECK(said == 2 * 4096);
+  constexpr uint64_t kSaid = 20'000;
+  for (uint64_t id = 1; id <= kSaid; ++id) n.core.ssd({Kind::evicted, 0, "k", PutId(id)}, n.now);
   n.pass(seconds(1));
   CHECK(n.sent(rpc::RequestKind::ssdEvicted) == 16);
-  n.reply(n.take(rpc::RequestKind::ssdEvicted));
-  CHECK(n.core.hearsSsd());
+  n.put("a", kSaid + 1, 4096);
+  const ssd::Message persist = n.told(Kind::persist);
+  n.commitReply(n.persisted(persist));
+  CHECK(n.told(Kind::decided).code == Code::ok);
+  CHECK_FALSE(n.host.startedOver);
+  uint64_t next = 1;
   while (n.sent(rpc::RequestKind::ssdEvicted) > 0) {
     const rpc::Request told = n.take(rpc::RequestKind::ssdEvicted);
-    said -= told.items.size();
+    for (const rpc::Version& each : told.items) CHECK((each.putId == PutId(next++)));  // each once, in the order in which they went
     n.reply(told);
+    n.pass(milliseconds(10));
   }
-  CHECK(said == 256);
+  CHECK(next == kSaid + 1);
+}
+
+TEST_CASE("ssd: a persist that ends with an error is counted, the master does not hear of it, and its memory is free to go") {
+  for (const Code code : {Code::system, Code::noSpace, Code::tooLarge, Code::unavailable}) {
+    SsdNode n;
+    n.put("k", 5, 4096);
+    n.says(Kind::persisted, n.told(Kind::persist).id, code);
+    CHECK(n.core.counters().persistsFailed == 1);
+    CHECK(n.core.persists() == 0);
+    CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
+    n.reclaim("k", PutId(5), 4096);
+    n.scanAll();
+    CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+  }
+}
+
+TEST_CASE("ssd: an ssdd that says that it lives may take its time with writes and loads") {
+  SsdNode n;
+  n.put("a", 5, 4096);
+  n.asks("k", 6, 65536);
+  for (int second = 0; second < 60; ++second) {
+    n.pass(seconds(1));
+    n.says(Kind::alive, 0);
+  }
+  CHECK_FALSE(n.host.startedOver);
+  n.pass(seconds(5));
+  CHECK(n.host.startedOver);
+}
+
+TEST_CASE("ssd: what a device does not write is over: its memory is free to go, and the others have their turns") {
+  SsdNode n(512);
+  for (uint64_t i = 0; i < 128; ++i) n.put("k" + std::to_string(i), 10 + i, 4096 * i);
+  const ssd::Message first = n.told(Kind::persist);
+  n.put("next", 500, 4096 * 200);
+  const size_t told = n.untaken(Kind::persist);
+  n.says(Kind::stalled, first.id);
+  CHECK(n.untaken(Kind::persist) == told + 1);
+  n.says(Kind::stalled, first.id);  // twice is once
+  n.says(Kind::persisted, first.id, Code::unavailable);
+  CHECK(n.core.counters().persistsStalled == 1);
+  CHECK(n.core.counters().persistsFailed == 1);
+  CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
+  n.reclaim("k0", PutId(10), 0);
+  n.scanAll();
+  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+}
+
+TEST_CASE("ssd: a get does not wait for a device that does nothing; the extent stays until that has answered") {
+  SsdNode n;
+  const Caller caller = n.asks("k", 5, 8192);
+  const uint64_t load = n.host.fetches.back().id;
+  n.stage(7, "s", 6, 65536);
+  const uint64_t staged = n.host.fetches.back().id;
+  n.says(Kind::stalled, load);
+  n.says(Kind::stalled, staged);
+  CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
+  n.pass(milliseconds(5));
+  const rpc::Request again = n.take(rpc::RequestKind::getStart);
+  CHECK(again.after == "n");
+  rpc::Reply miss;
+  miss.id = again.id;
+  miss.code = Code::miss;
+  n.reply(std::move(miss));
+  CHECK(n.answer(caller).code == Code::miss);
+  n.pass(seconds(60));  // nothing is due
+  CHECK_FALSE(n.host.startedOver);
+  CHECK(n.sent(rpc::RequestKind::release) == 0);
+  n.core.fetched(load, {Code::unavailable, ""}, n.now);
+  CHECK(n.take(rpc::RequestKind::getDone).code == Code::unavailable);
 }
 
 TEST_CASE("stage: what is loaded is exported as it comes, and its place goes when nobody reads or writes it any more") {

@@ -180,7 +180,7 @@ TEST_CASE("ssd channel: each number that makes no sense ends it") {
   Forged good(kGood);
   CHECK(good.expect(good.ssdd).offset == 3);
   Frame frame = kGood;
-  for (const uint16_t kind : {0, 9, 31, 38, 65535, static_cast<int>(MessageKind::persisted)}) {
+  for (const uint16_t kind : {0, 9, 31, 40, 65535, static_cast<int>(MessageKind::persisted)}) {
     frame.kind = kind;
     CHECK(Forged(frame).why() == "unknown kind of message " + std::to_string(kind));
   }

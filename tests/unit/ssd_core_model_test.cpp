@@ -45,7 +45,7 @@ class Model final : public Host, public Disk {
     for (const ShardGauges& each : core_.shards()) CHECK(each.readPins + each.commitPins + each.writers + each.waiting == 0);
   }
 
-  uint64_t reads = 0, stale = 0, evictions = 0, lists = 0, lives = 0, scrubs = 0;
+  uint64_t reads = 0, stale = 0, evictions = 0, lists = 0, lives = 0, scrubs = 0, stalls = 0;
 
  private:
   struct Version {
@@ -62,6 +62,7 @@ class Model final : public Host, public Disk {
     std::string key;
     PutId putId;
     bool dead = false;
+    bool stalled = false;  // it may be a miss
   };
   struct Job {
     enum class Kind { write, read, check } kind;
@@ -69,6 +70,7 @@ class Model final : public Host, public Disk {
     uint64_t shard, first, blocks;
     PutId putId;
     bool cancelled = false;
+    uint64_t device() const { return shard / 2; }
   };
   struct List {
     uint64_t id;
@@ -96,12 +98,13 @@ class Model final : public Host, public Disk {
   }
   void read(const ReadJob& job) override { begin(Job::Kind::read, job.id, job.shard, job.fileOffset, job.payloadBytes, loading_); }
   void check(const CheckJob& job) override { begin(Job::Kind::check, job.id, job.shard, job.fileOffset, job.payloadBytes, job.putId); }
-  void cancelQueued() override {
-    for (Job& job : jobs_) job.cancelled = job.cancelled || below(2);
+  void cancelQueued(DeviceIndex device) override {
+    for (Job& job : jobs_) job.cancelled = job.cancelled || (job.device() == device.value && below(2));
   }
 
   void finish(bool mayFail) {
     std::swap(jobs_[below(jobs_.size())], jobs_.back());
+    if (mayFail && jobs_.back().device() == hangs_) return;
     const Job job = jobs_.back();
     jobs_.pop_back();
     Error error;
@@ -121,9 +124,9 @@ class Model final : public Host, public Disk {
       core_.checked(job.id, error, now_);
     } else {
       ++reads;
-      if (below(3) == 0) core_.progress(job.id, kBlock);
+      if (below(3) == 0) core_.progress(job.id, kBlock, now_);
       readCode_ = error.code;
-      core_.readDone(job.id, error);
+      core_.readDone(job.id, error, now_);
     }
     if (error.code != Code::corrupt) return;
     for (auto& [_, load] : loads_) load.dead = load.dead || load.putId == job.putId;
@@ -160,7 +163,8 @@ class Model final : public Host, public Disk {
         const auto at = loads_.find(said.id);
         REQUIRE(at != loads_.end());
         stale += at->second.dead;
-        CHECK((said.code == (at->second.dead ? Code::miss : readCode_)));
+        const Code expected = at->second.dead ? Code::miss : readCode_;
+        CHECK((said.code == expected || (at->second.stalled && said.code == Code::miss)));
         loads_.erase(at);
         break;
       }
@@ -174,6 +178,12 @@ class Model final : public Host, public Disk {
         break;
       }
       case MessageKind::done: done(said); break;
+      case MessageKind::alive: break;
+      case MessageKind::stalled:
+        if (const auto load = loads_.find(said.id); load != loads_.end()) load->second.stalled = true;
+        else CHECK(persists_.count(said.id) == 1);
+        ++stalls;
+        break;
       default: FAIL("no message for an owner");
     }
   }
@@ -233,8 +243,10 @@ class Model final : public Host, public Disk {
       const size_t before = jobs_.size();
       loads_[++ids_] = {at->first, at->second.putId};
       loading_ = at->second.putId;
-      say({.kind = MessageKind::load, .id = ids_, .key = at->first, .putId = loading_, .bytes = at->second.bytes});
-      REQUIRE_MESSAGE(jobs_.size() > before, "what is there is not read");
+      const std::string key = at->first;
+      loads_[ids_].stalled = core_.devices()[0].state != DeviceState::serving || core_.devices()[1].state != DeviceState::serving;
+      say({.kind = MessageKind::load, .id = ids_, .key = key, .putId = loading_, .bytes = at->second.bytes});
+      REQUIRE_MESSAGE((jobs_.size() > before || there_.count(key) == 0), "what is there is not read");
       return;
     }
     const Persist persist = std::next(persists_.begin(), static_cast<long>(below(persists_.size())))->second;  // not there yet
@@ -300,6 +312,8 @@ class Model final : public Host, public Disk {
 
   void step() {
     now_ = now_ + milliseconds(static_cast<int64_t>(below(100)));
+    if (below(400) == 0) hangs_ = hangs_ == kNone ? below(2) : kNone;
+    core_.tick(now_);
     switch (below(24)) {
       case 0: case 1: case 2: case 3: case 4: persist(); break;
       case 5: case 6: case 7: case 8: case 9: case 10: if (!jobs_.empty()) finish(true); break;
@@ -324,7 +338,9 @@ class Model final : public Host, public Disk {
     REQUIRE(committed >= there_.size());
   }
 
+  static constexpr uint64_t kNone = UINT64_MAX;
   std::mt19937_64 random_;
+  uint64_t hangs_ = kNone;  // a device of which no job ends
   std::vector<std::vector<uint64_t>> blocks_;
   std::vector<Job> jobs_;
   SsdCore core_;
@@ -345,13 +361,13 @@ class Model final : public Host, public Disk {
 }  // namespace
 
 TEST_CASE("ssdd: random owners and devices find what a model finds") {
-  uint64_t reads = 0, stale = 0, evictions = 0, lists = 0, lives = 0, scrubs = 0;
+  uint64_t reads = 0, stale = 0, evictions = 0, lists = 0, lives = 0, scrubs = 0, stalls = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     CAPTURE(seed);
     Model model(seed);
     model.run(3000);
     reads += model.reads, stale += model.stale, evictions += model.evictions, lists += model.lists, lives += model.lives;
-    scrubs += model.scrubs;
+    scrubs += model.scrubs, stalls += model.stalls;
   }
   CHECK(reads > 10'000);
   CHECK(stale > 1000);
@@ -359,6 +375,7 @@ TEST_CASE("ssdd: random owners and devices find what a model finds") {
   CHECK(lists > 1000);
   CHECK(lives > 100);
   CHECK(scrubs > 1000);
+  CHECK(stalls > 100);
 }
 
 }  // namespace fluxon::ssdd

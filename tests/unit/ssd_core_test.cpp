@@ -35,7 +35,7 @@ struct DiskStub final : Disk {
   void write(const WriteJob& job) override { writes.push_back(job); }
   void read(const ReadJob& job) override { reads.push_back(job); }
   void check(const CheckJob& job) override { checks.push_back(job); }
-  void cancelQueued() override { ++cancels; }
+  void cancelQueued(DeviceIndex) override { ++cancels; }
 };
 
 template <class T>
@@ -124,7 +124,7 @@ struct Ssdd {
     write(code);
   }
   uint64_t shardOfLast() const { return disk.writes.back().shard.value; }
-  void read(Code code = Code::ok) { core.readDone(takeFirst(disk.reads).id, {code, {}}); }
+  void read(Code code = Code::ok) { core.readDone(takeFirst(disk.reads).id, {code, {}}, now); }
   void check(Code code = Code::ok) { core.checked(takeFirst(disk.checks).id, {code, {}}, now); }
 
   // --- steps of tests
@@ -185,7 +185,7 @@ TEST_CASE("ssdd: a persist is written, told, and can be read when the master has
   CHECK(read.fileOffset == 0);
   CHECK(read.payloadCrc == 7);
   CHECK(read.segmentOffset == 8192);
-  ssdd.core.progress(read.id, kBlock);
+  ssdd.core.progress(read.id, kBlock, ssdd.now);
   const Message progress = ssdd.take(MessageKind::progress);
   CHECK(progress.id == load);
   CHECK(progress.bytes == kBlock);
@@ -379,7 +379,7 @@ TEST_CASE("ssdd: an invalidation while it is read: what was read is a miss, and 
   ssdd.put("a", 5, 2);
   const uint64_t id = ssdd.load("a", 5, 2);
   ssdd.invalidate("a", 6);
-  ssdd.core.progress(ssdd.disk.reads.front().id, kBlock);
+  ssdd.core.progress(ssdd.disk.reads.front().id, kBlock, ssdd.now);
   CHECK(ssdd.host.sent.empty());
   ssdd.read();
   CHECK(ssdd.loaded(id) == Code::miss);
@@ -581,7 +581,7 @@ TEST_CASE("ssdd: when the owner goes, what is decided stays, all else dies, and 
   CHECK(ssdd.disk.cancels == 2);
   CHECK_FALSE(ssdd.core.drained());
   CHECK_FALSE(ssdd.core.hasWork());
-  ssdd.core.progress(ssdd.disk.reads.front().id, kBlock);
+  ssdd.core.progress(ssdd.disk.reads.front().id, kBlock, ssdd.now);
   ssdd.write();
   CHECK_FALSE(ssdd.core.drained());
   ssdd.read();
@@ -622,7 +622,7 @@ TEST_CASE("ssdd: starting over, everything is gone") {
 // --- devices that fail ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("ssdd: a shard whose writes fail is retired: nothing more is written there, its entries are read until they fail") {
-  Ssdd ssdd({shardOf(0, 16), shardOf(1, 16)});
+  Ssdd ssdd({shardOf(0, 16), shardOf(0, 16)});
   ssdd.put("a", 1, 1);  // in shard 0
   ssdd.put("b", 2, 1);  // in shard 1
   for (unsigned n = 0; n < kWriteErrors; ++n) {
@@ -656,7 +656,7 @@ TEST_CASE("ssdd: a shard whose writes fail is retired: nothing more is written t
 }
 
 TEST_CASE("ssdd: what waits for a shard that is retired goes elsewhere, but not what has died waiting") {
-  Ssdd ssdd({shardOf(0, 16), shardOf(1, 16)});
+  Ssdd ssdd({shardOf(0, 16), shardOf(0, 16)});
   for (uint64_t n = 1; n <= 6; ++n) ssdd.persist("k" + std::to_string(n), n, 1);  // odd ones in shard 0
   const uint64_t first = ssdd.persist("first", 7, 14);
   ssdd.persist("k8", 8, 1);
@@ -665,16 +665,20 @@ TEST_CASE("ssdd: what waits for a shard that is retired goes elsewhere, but not 
   const uint64_t last = ssdd.persist("last", 11, 1);
   CHECK(ssdd.core.shards()[0].waiting == 3);
   ssdd.invalidate("dies", 10);
-  for (const uint64_t putId : {1, 3, 5}) ssdd.writeOf(putId, Code::system);
+  for (const uint64_t putId : {1, 3, 5}) {
+    ssdd.writeOf(putId, Code::system);
+    CHECK(ssdd.take(MessageKind::persisted).code == Code::system);
+    if (putId == 5) break;
+    ssdd.writeOf(putId + 1);  // the other shard works
+    ssdd.decide(ssdd.take(MessageKind::persisted).id);
+  }
   CHECK(ssdd.core.shards()[0].retired);
   CHECK(ssdd.core.shards()[0].waiting == 0);
   CHECK(ssdd.core.shards()[1].waiting == 2);
-  CHECK(ssdd.take(MessageKind::persisted).code == Code::system);
-  CHECK(ssdd.take(MessageKind::persisted).code == Code::system);
-  CHECK(ssdd.take(MessageKind::persisted).code == Code::system);
   CHECK(ssdd.persisted(dies) == Code::miss);
+  CHECK(ssdd.evicted().size() == 2);
   CHECK(ssdd.host.sent.empty());
-  for (const uint64_t putId : {2, 4, 6, 8, 10}) {
+  for (const uint64_t putId : {6, 8, 10}) {
     ssdd.writeOf(putId);
     ssdd.decide(ssdd.take(MessageKind::persisted).id);
   }
@@ -738,6 +742,250 @@ TEST_CASE("ssdd: a device without space does not stop another one") {
     CHECK(ssdd.shardOfLast() == 1);
   }
   CHECK_FALSE(ssdd.core.paused());
+}
+
+// --- devices that do nothing, or are gone -----------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr Duration kAlmost{kDevicePatience.ns - kTick.ns};
+
+// Two devices of a shard each; "a" is on the first one, "b" on the second.
+struct TwoDevices : Ssdd {
+  TwoDevices() : Ssdd({shardOf(0, 64), shardOf(1, 64)}) {
+    put("a", 1, 1);
+    put("b", 2, 1);
+  }
+  // Time goes by, as if the ticks came.
+  void pass(Duration duration) {
+    for (const Time until = now + duration; now < until;) {
+      now = now + kTick;
+      core.tick(now);
+      while (core.hasWork()) core.work();
+    }
+  }
+  DeviceState state(size_t device) const { return core.devices()[device].state; }
+  std::vector<uint64_t> stalled() {
+    std::vector<uint64_t> found;
+    for (const Message& each : host.sent) {
+      if (each.kind == MessageKind::stalled) found.push_back(each.id);
+    }
+    std::erase_if(host.sent, [](const Message& each) { return each.kind == MessageKind::stalled; });
+    return found;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("ssdd: a device that ends nothing for four seconds is out, and what it has goes; the other one loses nothing") {
+  TwoDevices ssdd;
+  const uint64_t write = ssdd.persist("c", 3, 1), other = ssdd.persist("d", 4, 1), load = ssdd.load("a", 1, 1);
+  ssdd.writeOf(4);
+  CHECK(ssdd.persisted(other) == Code::ok);
+  ssdd.decide(other);
+  ssdd.pass(kAlmost);
+  CHECK(ssdd.state(0) == DeviceState::serving);
+  CHECK(ssdd.stalled().empty());
+  ssdd.pass(kTick);
+  CHECK(ssdd.state(0) == DeviceState::hung);
+  CHECK(ssdd.state(1) == DeviceState::serving);
+  CHECK(ssdd.stalled() == std::vector{write, load});
+  CHECK(ssdd.core.devices()[0].stalled == 2);
+  CHECK(ssdd.disk.cancels == 1);
+  CHECK(ssdd.evicted() == std::vector{Version{"a", PutId(1)}});
+  CHECK(ssdd.loaded(ssdd.load("a", 1, 1)) == Code::miss);
+  CHECK(ssdd.listed().size() == 2);
+  CHECK(ssdd.core.shards()[0].writers + ssdd.core.shards()[0].readPins == 2);  // whose bytes may still be used
+  for (uint64_t n = 10; n < 20; ++n) {
+    ssdd.persist("e" + std::to_string(n), n, 1);
+    CHECK(ssdd.shardOfLast() == 1);
+    ssdd.writeOf(n);
+    ssdd.decide(ssdd.take(MessageKind::persisted).id);
+  }
+  CHECK_FALSE(ssdd.core.paused());
+}
+
+TEST_CASE("ssdd: a write, a read or a check that gets on may take as long as it takes") {
+  TwoDevices ssdd;
+  ssdd.persist("c", 3, 1);
+  const JobId write = ssdd.disk.writes.back().id;
+  for (int n = 0; n < 20; ++n) {
+    ssdd.pass(kAlmost);
+    ssdd.core.progress(write, 0, ssdd.now);
+  }
+  ssdd.load("b", 2, 1);
+  ssdd.ask(MessageKind::scrub);
+  ssdd.core.work();
+  for (int n = 0; n < 20; ++n) {
+    ssdd.pass(kAlmost);
+    ssdd.core.progress(write, 0, ssdd.now);
+    ssdd.core.progress(ssdd.disk.reads.back().id, 0, ssdd.now);
+  }
+  CHECK(ssdd.state(0) == DeviceState::serving);
+  CHECK(ssdd.state(1) == DeviceState::serving);
+  ssdd.pass(kDevicePatience);
+  CHECK(ssdd.state(0) == DeviceState::hung);
+}
+
+TEST_CASE("ssdd: a device that hung is tried when it has answered everything; one value brings it back") {
+  TwoDevices ssdd;
+  const uint64_t write = ssdd.persist("c", 3, 1);
+  const uint64_t load = ssdd.load("a", 1, 1);
+  ssdd.pass(kDevicePatience);
+  ssdd.host.sent.clear();
+  ssdd.write();
+  CHECK(ssdd.persisted(write) == Code::unavailable);
+  CHECK(ssdd.state(0) == DeviceState::hung);
+  ssdd.persist("d", 4, 1);
+  CHECK(ssdd.shardOfLast() == 1);
+  ssdd.read();
+  CHECK(ssdd.loaded(load) == Code::miss);
+  CHECK(ssdd.state(0) == DeviceState::failing);
+  ssdd.writeOf(4);
+  ssdd.host.sent.clear();
+  const uint64_t probe = ssdd.persist("e", 5, 1);
+  CHECK(ssdd.shardOfLast() == 0);
+  ssdd.persist("f", 6, 1);
+  CHECK(ssdd.shardOfLast() == 1);  // one at a time
+  ssdd.writeOf(5);
+  CHECK(ssdd.persisted(probe) == Code::ok);
+  CHECK(ssdd.state(0) == DeviceState::serving);
+  ssdd.decide(probe);
+  CHECK(ssdd.readable("e", 5, 1));
+}
+
+TEST_CASE("ssdd: what the master takes while its device hangs is told as evicted, after that") {
+  TwoDevices ssdd;
+  const uint64_t id = ssdd.undecided("c", 3, 1);
+  ssdd.load("a", 1, 1);
+  ssdd.pass(kDevicePatience);
+  CHECK(ssdd.evicted() == std::vector{Version{"a", PutId(1)}});
+  ssdd.decide(id);
+  CHECK(ssdd.evicted() == std::vector{Version{"c", PutId(3)}});
+}
+
+TEST_CASE("ssdd: what waits for a place on a device that hangs goes to another one") {
+  TwoDevices ssdd;
+  ssdd.persist("c", 3, 40);
+  ssdd.persist("x", 4, 50);  // the other one has more to do
+  const uint64_t waits = ssdd.persist("d", 5, 30);
+  CHECK(ssdd.core.shards()[0].waiting == 1);
+  ssdd.writeOf(4);
+  ssdd.decide(ssdd.take(MessageKind::persisted).id);
+  ssdd.pass(kDevicePatience);
+  CHECK(ssdd.core.shards()[0].waiting == 0);
+  ssdd.writeOf(5);
+  CHECK(ssdd.persisted(waits) == Code::ok);
+}
+
+TEST_CASE("ssdd: a slow device has no more to write than the other one, which goes on") {
+  TwoDevices ssdd;
+  size_t slow = 0;
+  for (uint64_t n = 10; n < 40; ++n) {
+    ssdd.persist("k" + std::to_string(n), n, 1);
+    if (ssdd.shardOfLast() == 0) {
+      ++slow;
+      continue;
+    }
+    ssdd.writeOf(n);
+    ssdd.decide(ssdd.take(MessageKind::persisted).id);
+  }
+  CHECK(slow == 1);
+}
+
+TEST_CASE("ssdd: a device whose writes fail is out until one succeeds, and its entries are read meanwhile") {
+  TwoDevices ssdd;
+  for (unsigned n = 0; n < kDeviceErrors; ++n) {
+    CHECK(ssdd.state(0) == DeviceState::serving);
+    ssdd.persist("c", 10 + n, 1);
+    CHECK(ssdd.shardOfLast() == 0);
+    ssdd.write(Code::system);
+    ssdd.take(MessageKind::persisted);
+    ssdd.put("d", 10 + n, 1);
+  }
+  CHECK(ssdd.state(0) == DeviceState::failing);
+  CHECK_FALSE(ssdd.core.shards()[0].retired);
+  ssdd.host.sent.clear();
+  CHECK(ssdd.readable("a", 1, 1));
+  ssdd.put("e", 20, 1);
+  ssdd.put("e", 21, 1);
+  ssdd.now = ssdd.now + kPause;
+  ssdd.persist("f", 30, 1);
+  ssdd.persist("g", 31, 1);
+  CHECK(ssdd.disk.writes.front().shard.value + ssdd.disk.writes.back().shard.value == 1);
+  ssdd.write();
+  ssdd.write();
+  CHECK(ssdd.state(0) == DeviceState::serving);
+}
+
+TEST_CASE("ssdd: a device of which three reads in a row fail is given up") {
+  TwoDevices ssdd;
+  std::vector<Version> gone;
+  for (uint64_t n = 0; n < 8; ++n) ssdd.put("k" + std::to_string(n), 10 + n, 1);  // half of them on each
+  for (unsigned n = 0; n < kDeviceErrors; ++n) {
+    ssdd.load("k" + std::to_string(2 * n), 10 + 2 * n, 1);
+    REQUIRE(ssdd.disk.reads.back().shard.value == 0);
+    ssdd.read(Code::system);
+    ssdd.take(MessageKind::loaded);
+  }
+  CHECK(ssdd.state(0) == DeviceState::failing);
+  ssdd.pass(kTick);
+  CHECK(ssdd.evicted().size() == 5);  // three that failed, and two more
+  CHECK(ssdd.readable("b", 2, 1));
+  CHECK(ssdd.core.entries() == 5);
+}
+
+TEST_CASE("ssdd: a device whose files are gone is not tried again") {
+  TwoDevices ssdd;
+  ssdd.core.deviceGone(DeviceIndex(0), ssdd.now);
+  ssdd.pass(seconds(60));
+  CHECK(ssdd.state(0) == DeviceState::gone);
+  CHECK(ssdd.evicted() == std::vector{Version{"a", PutId(1)}});
+  for (uint64_t n = 10; n < 14; ++n) {
+    ssdd.put("c", n, 1);
+    CHECK(ssdd.core.shards()[0].usedBytes == 2 * kBlock);
+  }
+  ssdd.core.deviceGone(DeviceIndex(1), ssdd.now);
+  CHECK(ssdd.core.paused());
+  CHECK(ssdd.persisted(ssdd.persist("d", 20, 1)) == Code::unavailable);
+}
+
+TEST_CASE("ssdd: a scrub goes on without a device that hangs") {
+  TwoDevices ssdd;
+  ssdd.ask(MessageKind::scrub);
+  ssdd.core.work();
+  REQUIRE(ssdd.disk.checks.size() == 2);
+  std::swap(ssdd.disk.checks[0], ssdd.disk.checks[1]);
+  ssdd.check();
+  ssdd.pass(kDevicePatience);
+  CHECK(ssdd.take(MessageKind::done).bytes == 1);
+  ssdd.check();
+  CHECK(ssdd.settled());
+}
+
+TEST_CASE("ssdd: it says that it lives while a persist or a load is open, and nothing else when it is idle") {
+  TwoDevices ssdd;
+  ssdd.pass(seconds(5));
+  CHECK(ssdd.host.sent.empty());
+  const uint64_t id = ssdd.undecided("c", 3, 1);
+  ssdd.pass(seconds(5));
+  CHECK(ssdd.versions(MessageKind::alive).size() == 10);
+  ssdd.decide(id);
+  ssdd.host.sent.clear();
+  ssdd.pass(seconds(5));
+  CHECK(ssdd.host.sent.empty());
+}
+
+TEST_CASE("ssdd: another life knows nothing of a scrub of the one before") {
+  TwoDevices ssdd;
+  ssdd.ask(MessageKind::scrub);
+  ssdd.core.work();
+  ssdd.check();
+  ssdd.check();
+  CHECK(ssdd.core.lastScrub().total == 2);
+  ssdd.core.ownerGone();
+  ssdd.core.startOver();
+  CHECK(ssdd.core.lastScrub().total == 0);
 }
 
 // --- scrub ---------------------------------------------------------------------------------------------------------------------

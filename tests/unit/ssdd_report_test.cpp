@@ -44,6 +44,9 @@ TEST_CASE("ssdd file: who, since when, devices with what their shards use") {
   Sound sound;
   sound.status.device[0].oldestNs = static_cast<uint64_t>(seconds(99).ns);
   sound.status.loadsDirect = 5;
+  sound.status.device[0].state = 3;
+  sound.status.device[0].stalled = 4;
+  sound.header.givenUp = 6;
   const SsddReport report = sound.report().value();
   CHECK(report.owner.value == 7);
   CHECK(report.life.value == 8);
@@ -55,11 +58,15 @@ TEST_CASE("ssdd file: who, since when, devices with what their shards use") {
   CHECK(report.devices[0].path == "/disk/root");
   CHECK(report.devices[0].usedBytes == 30);
   CHECK(report.devices[0].oldestMs == 1000);
+  CHECK(report.devices[0].state == "hung");
+  CHECK(report.devices[0].stalled == 4);
   REQUIRE(report.shards.size() == 2);
   CHECK(report.shards[0].state == "serving");
   CHECK(report.shards[1].state == "retired");
-  CHECK(report.counters[7].name == "loads_direct");
-  CHECK(report.counters[7].value == 5);
+  CHECK(report.counters[3].name == "given_up");
+  CHECK(report.counters[3].value == 6);
+  CHECK(report.counters[8].name == "loads_direct");
+  CHECK(report.counters[8].value == 5);
 }
 
 TEST_CASE("ssdd file: counts beyond what the file has room for are cut, and how many are missing is said") {
@@ -86,6 +93,7 @@ TEST_CASE("ssdd file: a shard of no device, and times that are not yet, are no f
   sound.status.shard[1].device = 1;
   sound.status.shard[1].state = 2;
   sound.status.engine = 3;
+  sound.status.device[0].state = 5;
   sound.status.device[0].oldestNs = UINT64_MAX;
   sound.header.attachedNs = INT64_MIN;
   SsddReport report = sound.report().value();
@@ -94,6 +102,7 @@ TEST_CASE("ssdd file: a shard of no device, and times that are not yet, are no f
   CHECK(report.devices[0].usedBytes == 10);
   CHECK(report.shards[1].state == "invalid");
   CHECK(report.engine == "invalid");
+  CHECK(report.devices[0].state == "invalid");
   CHECK(report.devices[0].oldestMs == 0);
   CHECK(report.attachedMs == 0);
   sound.header.attachedNs = INT64_MAX;

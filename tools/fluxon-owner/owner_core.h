@@ -151,7 +151,8 @@ struct OwnerCounters {
   uint64_t refused = 0, invalidated = 0, reclaimed = 0, reclaimBusy = 0, rejoins = 0, scans = 0, directoryFull = 0;
   uint64_t fetches = 0, fetchesFailed = 0, fetchedBytes = 0, temporary = 0, joinedFlights = 0, copiesOrdered = 0, exports = 0, adopted = 0,
            adoptRefused = 0;
-  uint64_t persists = 0, persistsTaken = 0, persistsIgnored = 0, persistsFailed = 0, persistsGivenUp = 0, persistedBytes = 0;
+  uint64_t persists = 0, persistsTaken = 0, persistsIgnored = 0, persistsFailed = 0, persistsGivenUp = 0,
+           persistsLeftOut = 0, persistsStalled = 0, persistedBytes = 0;
   uint64_t ssdLoads = 0, ssdLoadsFailed = 0, ssdLoadedBytes = 0, ssdEvicted = 0, staged = 0, ssdLost = 0;
 };
 
@@ -210,8 +211,6 @@ class OwnerCore {
   void ssdAttached(Incarnation life, Time now);
   void ssdGone(Time now);
   void ssd(const ssd::Message&, Time now);
-  // False: more has gone from the SSD than the master has been told; what ssdd says next waits in its ring.
-  bool hearsSsd() const;
   // No ssdd will come with what it had.
   void ssdExpected(bool expected) { awaitsSsd_ = expected; }
   // `touched`: slots that clients have read since the last heartbeat, oldest first.
@@ -359,6 +358,9 @@ class OwnerCore {
   void loadBegins(Flight&, Time now);
   void loadEnds(const Flight&, Time now);
   void leaveLoads(Time now);
+  void leaveLoad(uint64_t id, const Flight&, const char* why, Time now);
+  void stalled(uint64_t id, Time now);
+  void asks(Time now);
   void tickSsd(Time now);
   Time ssdDue() const;
   Time ssdWake() const;
@@ -475,16 +477,15 @@ class OwnerCore {
   std::unordered_map<uint32_t, uint64_t> persisting_;  // slot → persist: its bytes stay
   std::set<uint64_t> persistQueue_;
   uint64_t writing_ = 0, writingBytes_ = 0;  // told to ssdd
-  Time wrote_{0};                            // the last of them that it has answered, or the first of a row was told
   std::vector<uint64_t> commits_;            // persisted, the master is to be asked
-  std::vector<rpc::Version> evicted_;
+  std::deque<rpc::Version> evicted_;         // the master is to be told
   size_t evictedTold_ = 0;  // to the master, which has not answered
   Time evictedSince_{0};
   std::map<uint64_t, Invalidation> invalidating_;  // at ssdd
   std::map<uint64_t, Caller> scrubs_;
   uint64_t listing_ = 0;
-  size_t loads_ = 0;  // flights from the SSD that is there now
-  Time loaded_{0};    // the last end or progress of one, or the first of a row began
+  size_t loads_ = 0;  // flights from the SSD that is there now, and does something
+  Time heard_{0};     // the last word of ssdd, or the first of a row of writes and loads was told
   Time ssdSaid_{0};  // the last word of the list, or when it was asked for
   std::vector<rpc::Version> ssdInventory_;
   size_t ssdReported_ = 0;    // of those

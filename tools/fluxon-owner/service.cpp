@@ -54,7 +54,7 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
       ssd_(daemon, files, config,
            {[this](Incarnation life, bool empty) { return !stopping_ && core_.takesSsd(life, empty); },
             [this](Incarnation life) { core_.ssdAttached(life, bootTime()); }, [this] { core_.ssdGone(bootTime()); },
-            [this](const ssd::Message& message) { core_.ssd(message, bootTime()); }, [this] { return core_.hearsSsd(); },
+            [this](const ssd::Message& message) { core_.ssd(message, bootTime()); },
             [this](uint64_t load, uint64_t bytes) { core_.loading(load, bytes, bootTime()); },
             [this](uint64_t load, const Error& error) { core_.fetched(load, error, bootTime()); },
             [this] { core_.clientGone(kSsdWriter, bootTime()); }, [this] { core_.ssdExpected(false); }, [this] { run(); }}),
@@ -121,6 +121,7 @@ void Service::leave() {
 kj::Promise<void> Service::beat() {
   core_.heartbeat(clients_.takeTouches(), bootTime());
   files_.noteClock();
+  ssd_.show(core_.counters(), bootTime());
   run();
   const Duration pause = core_.lease().ns > 0 ? core_.lease() / 5 : kFirstBeat;
   return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this] { return beat(); });
@@ -298,6 +299,9 @@ std::string Service::metrics() const {
   counter("fluxon_owner_ssd_persists_failed_total", "Values that could not be persisted.", c.persistsFailed);
   counter("fluxon_owner_ssd_persists_given_up_total", "Values whose memory was wanted before they were persisted, or that had gone.",
           c.persistsGivenUp);
+  counter("fluxon_owner_ssd_persists_left_out_total", "Those among them whose memory was wanted: the SSD is slower than what comes in.",
+          c.persistsLeftOut);
+  counter("fluxon_owner_ssd_persists_stalled_total", "Those among the failed ones that a disk did not answer for.", c.persistsStalled);
   counter("fluxon_owner_ssd_persisted_bytes_total", "Payload bytes that became replicas on the SSD.", c.persistedBytes);
   counter("fluxon_owner_ssd_loads_total", "Values brought from the own SSD for gets of this host.", c.ssdLoads);
   counter("fluxon_owner_ssd_loads_failed_total", "Loads that the SSD did not give.", c.ssdLoadsFailed);

@@ -2,14 +2,11 @@
 //
 // Life of a persist, of a value that a put has made readable here:
 //   queued ──► writing ──persisted──► asked ──(the master takes it)──► over: a replica on the SSD
-//     │           └──failed──► over      └──(it does not)──► over: ssdd drops the entry
+//     │           ├──failed──► over      └──(it does not)──► over: ssdd drops the entry
+//     │           └──stalled──► over: its version is dead, so nobody minds which bytes the disk still takes for it
 //     └──given up: too old, while its memory is wanted
 //   Until it is over the slot is no victim, and stays retired when it is retired: ssdd reads the bytes, and the master takes a replica
 //   only beside the one in memory.
-//
-// Life of a stage, a value that is brought from here for an owner of another host, by order of the master:
-//   loading and readable ──loaded──► readable ──unstage──► (nobody reads or writes it) ──► over: unstaged is said, the extent is free
-//   Peers read what is loaded already. A failed load fails them; the stage stays until the master ends it.
 //
 // Invariants
 //   1. Of an entry that the master may name, a later put or delete is acknowledged only when ssdd has dropped it, or when its life is
@@ -20,13 +17,17 @@
 //   3. What ssdd has and the master has not taken is dead when this life, or the term, ends (Message forget, and messages.h).
 //      The master forgets such an entry by this owner's word alone, and that is said after ssdd was told to drop it.
 //   4. What has gone from the SSD by itself is told after the commit that made it known: ssdd keeps an entry until the master has
-//      decided about it.
+//      decided about it. Commits and what has gone are one numbered stream of requests, sent again in its order after a lost
+//      connection, and a version is persisted once; so the master never takes away what ssdd still has.
+//   5. ssdd is heard whatever the master does. What has gone waits here for a master that is slow or away, and nothing else does: it is no
+//      more than the SSD has held and the master has taken, and takes less memory than its entries did at ssdd. To ask ssdd for a list of
+//      what is left instead, once there is too much, would need as much for all that lives. A route that is not taken back yet costs a
+//      get one miss at ssdd. A new term makes it void: it asks for a list.
 // Why nothing older comes back after both this process and the master have died: the next life lists what ssdd has kept, which by
 // (1) and (3) holds no version below an acknowledged one, unless the record on disk names another life: then the list is refused.
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/hash.h"
 #include "base/mark.h"
 #include "owner_core.h"
 
@@ -36,10 +37,10 @@ namespace {
 constexpr uint64_t kWritingBytesAtOnce = uint64_t{256} << 20;
 constexpr Duration kQueuedPatience = seconds(1);        // a value whose memory is wanted waits so long for its write to begin
 constexpr Duration kSsdPatience = seconds(1);           // for an invalidation, for a word of a list: ssdd never waits for a disk there
-constexpr Duration kDiskPatience = seconds(4);          // for the end of some write, and for the end or some progress of some load
+constexpr Duration kWordPatience = seconds(4);          // for any word of an ssdd that writes or loads: it says one each half second
 constexpr Duration kEvictedPatience = milliseconds(10);  // what has gone from the SSD is told together
 constexpr size_t kEvictedAtOnce = 256;
-constexpr size_t kMostEvicted = 4096;  // told to the master and not answered; and as many that wait for that
+constexpr size_t kMostEvicted = 4096;  // told to the master and not answered; more wait for that
 
 }  // namespace
 
@@ -96,37 +97,27 @@ void OwnerCore::ssdLost(Time now) {
   if (reportEnds_) endReport(now);
 }
 
-void OwnerCore::loadBegins(Flight& flight, Time now) {
-  flight.load = true;
-  flight.ssd = ssdLife_;
-  if (ssdLife_ && loads_++ == 0) loaded_ = now;
+// The first of a row of writes and loads.
+void OwnerCore::asks(Time now) {
+  if (writing_ + loads_ == 0) heard_ = now;
 }
 
-void OwnerCore::loadEnds(const Flight& flight, Time now) {
-  if (!flight.ssd || flight.ssd != ssdLife_) return;
-  --loads_;
-  loaded_ = now;
-}
-
-// Gets ask for another source, after the master has been told; so do those who fetch what is staged. The extents stay what they are.
-void OwnerCore::leaveLoads(Time now) {
-  loads_ = 0;
-  for (const auto& [id, flight] : flights_) {
-    if (!flight.load || flight.orphan) continue;
-    if (flight.staged) {
-      const Export& exported = exports_.at(flight.staged);
-      if (exported.readable && !exported.ending) host_.exportFailed(flight.staged);
-      continue;
-    }
-    const std::string key(directory_.key(flight.slot));
-    if (controls_.at(key).flight == id) controls_.at(key).flight = 0;
-    for (Waiting& waiting : takeWaiting(key, id)) {
-      FLUXON_MARK("owner: a get does not wait for the end of an ssdd's load");
-      waiting.command.avoid = settings_.node;
-      waiting.command.alone = true;
-      putOff(waiting.caller, std::move(waiting.command), "ssdd has ended", now);
-    }
+// A device of the SSD does nothing. Nobody waits for that; the extent of a load stays ssdd's to write until it answers.
+void OwnerCore::stalled(uint64_t id, Time now) {
+  if (const auto persist = persists_.find(id); persist != persists_.end()) {
+    if (persist->second.state != Persist::State::writing) return;
+    FLUXON_MARK("owner: a persist stalls");
+    ++counters_.persistsFailed;
+    ++counters_.persistsStalled;
+    endPersist(id);
+    return pumpPersists(now);
   }
+  const auto flight = flights_.find(id);
+  if (flight == flights_.end() || !flight->second.ssd || flight->second.ssd != ssdLife_) return;
+  FLUXON_MARK("owner: a load stalls");
+  flight->second.ssd = Incarnation();
+  --loads_;
+  leaveLoad(id, flight->second, "its SSD does not answer", now);
 }
 
 // ssdd has not dropped yet what the master has refused of its list.
@@ -148,8 +139,7 @@ void OwnerCore::tellSsd() {
 Time OwnerCore::ssdDue() const {
   Time due = Time::never();
   if (!invalidating_.empty()) due = invalidating_.begin()->second.when + kSsdPatience;
-  if (writing_ > 0) due = std::min(due, wrote_ + kDiskPatience);
-  if (loads_ > 0) due = std::min(due, loaded_ + kDiskPatience);
+  if (writing_ + loads_ > 0) due = std::min(due, heard_ + kWordPatience);
   if (listing_ != 0) due = std::min(due, ssdSaid_ + kSsdPatience);
   return due;
 }
@@ -167,8 +157,10 @@ Time OwnerCore::ssdWake() const {
 }
 
 void OwnerCore::ssd(const ssd::Message& message, Time now) {
+  heard_ = now;
   switch (message.kind) {
     case ssd::MessageKind::persisted: persisted(message, now); break;
+    case ssd::MessageKind::stalled: stalled(message.id, now); break;
     case ssd::MessageKind::evicted:
       ++counters_.ssdEvicted;
       if (!listening_) break;  // the list that the next term asks for does not name it
@@ -233,7 +225,7 @@ void OwnerCore::persist(uint32_t slot, Time now) {
 }
 
 void OwnerCore::pumpPersists(Time now) {
-  // A disk that does not answer holds no more than a part of the memory.
+  // Disks that do not answer hold no more than a part of the memory.
   const uint64_t most = std::min(kWritingBytesAtOnce, segmentBytes_ / 4);
   while (!persistQueue_.empty() && writing_ < settings_.persistsAtOnce && writingBytes_ < most) {
     const uint64_t id = *persistQueue_.begin();
@@ -246,7 +238,8 @@ void OwnerCore::pumpPersists(Time now) {
       continue;
     }
     persist.state = Persist::State::writing;
-    if (++writing_ == 1) wrote_ = now;
+    asks(now);
+    ++writing_;
     writingBytes_ += persist.bytes;
     host_.ssd({ssd::MessageKind::persist, id, persist.key, persist.putId, directory_.offset(shm::slotOfRef(persist.ref)), persist.bytes});
   }
@@ -274,6 +267,7 @@ bool OwnerCore::yieldsPersist(uint32_t slot, Time now) {
   if (persist.state != Persist::State::queued || now < persist.since + kQueuedPatience) return false;
   FLUXON_MARK("owner: a persist is given up for its memory");
   ++counters_.persistsGivenUp;
+  ++counters_.persistsLeftOut;
   endPersist(found->second);
   return true;
 }
@@ -291,9 +285,8 @@ bool OwnerCore::readBySsd(uint32_t slot) {
 
 void OwnerCore::persisted(const ssd::Message& message, Time now) {
   const auto found = persists_.find(message.id);
-  if (found == persists_.end() || found->second.state != Persist::State::writing) return;  // forgotten: its entry is dead
+  if (found == persists_.end() || found->second.state != Persist::State::writing) return;  // forgotten or stalled: its entry is dead
   Persist& persist = found->second;
-  wrote_ = now;
   if (message.code != Code::ok) {
     ++counters_.persistsFailed;
     endPersist(message.id);
@@ -350,9 +343,6 @@ void OwnerCore::tellSsdNews(Time now) {
   request(std::move(gone), {}, shm::CommandKind{});
 }
 
-// While it reports nothing goes to the master but that, and what is listed comes behind what has gone.
-bool OwnerCore::hearsSsd() const { return reporting_ || evicted_.size() < kMostEvicted; }
-
 // --- orders
 
 void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& items, Invalidation invalidation) {
@@ -362,138 +352,6 @@ void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& items, Invalidati
     host_.ssd({ssd::MessageKind::invalidate, last ? id : 0, item.key, item.putId});
   }
   invalidating_[id] = std::move(invalidation);
-}
-
-void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
-  if (message.items.size() != 1) return;
-  if (!begins(message.command)) return;  // it comes twice, or after its end
-  const rpc::Version& item = message.items.front();
-  rpc::Request answer;
-  answer.kind = rpc::RequestKind::staged;
-  answer.command = message.command;
-  const uint64_t size = extentBytes(item.bytes);
-  const auto refuse = [&](Code code) {
-    answer.code = code;
-    request(std::move(answer), {}, shm::CommandKind{});
-  };
-  if (item.key.empty() || item.key.size() > kMaxKeyBytes || size > segmentBytes_ || item.offset > segmentBytes_ - size ||
-      !rpc::isStaged(message.exportId) || exports_.count(message.exportId) != 0)
-    return refuse(Code::protocol);
-  if (!ssdLife_) return refuse(Code::miss);
-  const std::optional<uint32_t> slot =
-      directory_.grant(item.key, keyHash(item.key), item.offset, item.bytes, kSsdWriter.value, message.command);
-  if (!slot) {
-    ++counters_.directoryFull;
-    return refuse(Code::noSpace);
-  }
-  ++counters_.staged;
-  const uint64_t id = nextTask_++;
-  Flight flight;
-  flight.slot = *slot;
-  flight.since = now;
-  flight.putId = item.putId;
-  flight.ordered = message.command;
-  loadBegins(flight, now);
-  flight.staged = message.exportId;
-  flights_.emplace(id, std::move(flight));
-  Export& exported = exports_[message.exportId];
-  exported.slot = *slot;
-  exported.since = now;
-  exported.staged = true;
-  exported.loading = id;
-  host_.exportValue(message.exportId, item.offset, item.bytes, 0);
-  Fetch fetch;
-  fetch.id = id;
-  fetch.key = item.key;
-  fetch.putId = item.putId;
-  fetch.offset = item.offset;
-  fetch.bytes = item.bytes;
-  fetch.deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
-  fetch.ssd = true;
-  host_.fetch(std::move(fetch));
-  request(std::move(answer), {}, shm::CommandKind{});
-}
-
-void OwnerCore::loading(uint64_t flight, uint64_t bytes, Time now) {
-  const auto found = flights_.find(flight);
-  if (found == flights_.end()) return;
-  loaded_ = now;
-  if (!found->second.staged) return;
-  Export& exported = exports_.at(found->second.staged);
-  if (bytes < exported.loaded || bytes > directory_.payloadBytes(exported.slot)) {
-    giveUpSsd("it counts bytes that cannot be", now);
-    return flush(now);
-  }
-  exported.loaded = bytes;
-  if (exported.readable && !exported.ending) host_.exportProgress(found->second.staged, bytes);
-}
-
-// A load has failed. What is not there, or damaged, is over for good: ssdd hears that before the master does, so that no list names what
-// the master does not know any more.
-bool OwnerCore::dropUnreadable(uint32_t slot, PutId putId, Code code) {
-  if (code != Code::miss && code != Code::corrupt && code != Code::system) return false;
-  if (ssdLife_) host_.ssd({ssd::MessageKind::drop, 0, std::string(directory_.key(slot)), putId});
-  return true;
-}
-
-void OwnerCore::stageLoaded(const Flight& flight, Code code, Time now) {
-  const ExportId id = flight.staged;
-  const bool ok = code == Code::ok;
-  Export& exported = exports_.at(id);
-  exported.loading = 0;
-  if (!ok) ++counters_.ssdLoadsFailed;
-  // Who asked for it asks again: the master should know by then.
-  if (!ok && !exported.orphan && dropUnreadable(exported.slot, flight.putId, code)) {
-    evicted_.push_back({std::string(directory_.key(exported.slot)), flight.putId});
-    evictedSince_ = Time{now.ns - kEvictedPatience.ns};
-  }
-  if (ok) counters_.ssdLoadedBytes += directory_.payloadBytes(exported.slot);
-  if (exported.readable && !exported.ending) {
-    if (ok) host_.exportProgress(id, directory_.payloadBytes(exported.slot));
-    if (!ok) host_.exportFailed(id);
-  }
-  settleStage(id, now);
-  flush(now);
-}
-
-void OwnerCore::unstage(const rpc::MasterMessage& message, Time now) {
-  const auto found = exports_.find(message.exportId);
-  if (found == exports_.end()) {
-    FLUXON_MARK("owner: an order to unstage comes twice");
-    rpc::Request done;
-    done.kind = rpc::RequestKind::unstaged;
-    done.command = message.command;
-    request(std::move(done), {}, shm::CommandKind{});
-    return;
-  }
-  found->second.unstage = message.command;
-  endExport(message.exportId);
-  settleStage(message.exportId, now);
-}
-
-// Its end, when nobody reads or writes the extent any more.
-void OwnerCore::settleStage(ExportId id, Time) {
-  const auto found = exports_.find(id);
-  if (found == exports_.end()) return;  // over already, if the host said at once that nobody reads
-  const Export& exported = found->second;
-  if (exported.readable || (!exported.unstage && !exported.orphan)) return;
-  if (exported.orphan && exported.loading != 0) {
-    FLUXON_MARK("owner: a stage ends after its term, and before its load");
-    flights_.at(exported.loading).staged = ExportId();  // whose end frees the extent
-  } else if (exported.loading != 0) {
-    return;
-  } else {
-    directory_.release(exported.slot);
-  }
-  if (!exported.orphan) {
-    rpc::Request done;
-    done.kind = rpc::RequestKind::unstaged;
-    done.command = exported.unstage;
-    request(std::move(done), {}, shm::CommandKind{});
-  } else {
-    FLUXON_MARK("owner: a stage ends after its term");
-  }
-  exports_.erase(found);
 }
 
 void OwnerCore::scrub(Caller caller) {

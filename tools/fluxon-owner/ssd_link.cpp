@@ -15,8 +15,8 @@ namespace fluxon::owner {
 namespace {
 
 constexpr int kMessagesATurn = 256;
-constexpr Duration kFullPause = milliseconds(1);
 constexpr Duration kLockPause = milliseconds(10);
+constexpr Duration kBetweenWarnings = seconds(60);
 constexpr Duration kPatience = seconds(3);  // for an ssdd of the last life to come with what it has
 
 std::vector<std::string> rootsOf(const NodeFiles& files, const Config& config) {
@@ -31,7 +31,7 @@ bool anyHeld(const std::vector<std::string>& roots) { return std::any_of(roots.b
 ssd::SsddAttached answerOf(Code code, const std::string& detail) {
   ssd::SsddAttached answer{};
   std::memcpy(answer.magic, ssd::kSsddAttachMagic, 8);
-  answer.version = shm::kFormatVersion;
+  answer.version = ssd::kSsddVersion;
   answer.code = static_cast<uint32_t>(code);
   answer.clockNs = bootTime().ns;
   std::memcpy(answer.detail, detail.data(), std::min(detail.size(), sizeof answer.detail - 1));
@@ -61,7 +61,7 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
     const ssd::SsddAttached answer = answerOf(code, detail);
     sendWithDescriptors(socket.get(), &answer, sizeof answer, nullptr, 0);
   };
-  if (request.version != shm::kFormatVersion || request.life == 0) {
+  if (request.version != ssd::kSsddVersion || request.life == 0) {
     const std::string line = refused_.line("it sent no attach request of this version", bootTime());
     if (!line.empty()) log::warn("ssdd: " + line);
     return refuse(Code::protocol, "no attach request of this version");
@@ -141,7 +141,7 @@ kj::Promise<void> SsdLink::bell(const ssd::Channel& of) {
   channel_->awake();
   ssd::Message message;
   bool more = true;
-  for (int count = 0; more && count < kMessagesATurn && events_.hears(); ++count) {
+  for (int count = 0; more && count < kMessagesATurn; ++count) {
     switch (channel_->receive(message)) {
       case ssd::Channel::Received::message: received(message); break;
       case ssd::Channel::Received::nothing: more = !channel_->sleep(); break;
@@ -154,8 +154,7 @@ kj::Promise<void> SsdLink::bell(const ssd::Channel& of) {
   events_.turn();
   if (channel_.get() != &of) return kj::READY_NOW;
   // By the timer, which is looked at together with sockets and signals: an ssdd that talks without end keeps nobody else waiting.
-  const Duration pause = events_.hears() ? Duration{} : kFullPause;
-  if (more) return daemon_.timer().afterDelay(pause.ns * kj::NANOSECONDS).then([this, &of] { return bell(of); });
+  if (more) return daemon_.timer().afterDelay(0 * kj::NANOSECONDS).then([this, &of] { return bell(of); });
   return bellObserver_->whenBecomesReadable().then([this, &of] { return bell(of); });
 }
 
@@ -186,6 +185,15 @@ void SsdLink::load(const Fetch& fetch) {
   }
   loads_.insert(fetch.id);
   channel_->send({ssd::MessageKind::load, fetch.id, fetch.key, fetch.putId, fetch.offset, fetch.bytes});
+}
+
+void SsdLink::show(const OwnerCounters& counters, Time now) {
+  if (file_) shared().header.givenUp.store(counters.persistsGivenUp, std::memory_order_relaxed);
+  if (counters.persistsLeftOut == saidLeftOut_ || now < nextWarning_) return;
+  nextWarning_ = now + kBetweenWarnings;
+  log::warn("ssdd: " + std::to_string(counters.persistsLeftOut - saidLeftOut_) +
+            " values were left out, as their memory was wanted before they were written: the SSD is slower than what comes in");
+  saidLeftOut_ = counters.persistsLeftOut;
 }
 
 void SsdLink::startOver(const char* why) {

@@ -33,7 +33,6 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
     std::function<void(Incarnation)> attached;
     std::function<void()> gone;
     std::function<void(const ssd::Message&)> message;
-    std::function<bool()> hears;  // is there room for messages?
     std::function<void(uint64_t load, uint64_t bytes)> loading;
     std::function<void(uint64_t load, const Error&)> fetched;
     std::function<void()> calm;      // what the ssdd of the last life may have written is over
@@ -53,6 +52,8 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   void send(const ssd::Message&);
   void load(const Fetch&);
   void startOver(const char* why);
+  // What its owner has left out: into the file, and, once a minute, into the log.
+  void show(const OwnerCounters&, Time now);
   bool attached() const { return channel_ != nullptr; }
   const ssd::SsddStatus* status() const { return file_ ? &shared().status : nullptr; }
   size_t adrift() const { return adrift_.size(); }
@@ -84,6 +85,8 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   bool leftBehind_ = false;
   bool awaiting_ = false;  // the locks
   uint64_t cuts_ = 0;
+  uint64_t saidLeftOut_ = 0;
+  Time nextWarning_{0};
   kj::Own<kj::TaskSet> channelTasks_;
   kj::TaskSet tasks_;
 };

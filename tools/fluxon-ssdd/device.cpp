@@ -180,17 +180,18 @@ void Devices::give(ssd::ShardId shard, Order order) {
   if (std::exchange(device.asleep, false)) ring(device.bell.get());
 }
 
-void Devices::cancelQueued() {
+void Devices::cancelQueued(DeviceIndex index) {
   std::vector<DiskResult> results;
-  for (auto& device : devices_) {
-    const std::lock_guard lock(device->mutex);
-    for (const Order& each : device->inbox) {
-      queued(*device, each).fetch_sub(1, std::memory_order_relaxed);
+  Device& device = *devices_[index.value];
+  {
+    const std::lock_guard lock(device.mutex);
+    for (const Order& each : device.inbox) {
+      queued(device, each).fetch_sub(1, std::memory_order_relaxed);
       results.push_back({.kind = each.kind, .id = each.id, .error = {Code::unavailable, "the job was taken back"}});
     }
-    device->inbox.clear();
-    device->cancels = true;
-    if (std::exchange(device->asleep, false)) ring(device->bell.get());
+    device.inbox.clear();
+    device.cancels = true;
+    if (std::exchange(device.asleep, false)) ring(device.bell.get());
   }
   hand(results);
 }
@@ -276,6 +277,7 @@ void Devices::show(size_t index, ssd::ShownDevice& to) const {
   store(to.writeErrors, load(device.counters.writeErrors));
   store(to.oldestNs, load(device.counters.oldestNs));
   store(to.registeredBytes, load(device.counters.registeredBytes));
+  store(to.writesDirect, load(device.counters.writesDirect));
 }
 
 }  // namespace fluxon::ssdd

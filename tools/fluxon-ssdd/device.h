@@ -51,7 +51,7 @@ class Devices final : public Disk {
   void write(const WriteJob&) override;
   void read(const ReadJob&) override;
   void check(const CheckJob&) override;
-  void cancelQueued() override;
+  void cancelQueued(DeviceIndex) override;
 
   // Readable while there is something to reap.
   int eventFd() const { return bell_.get(); }

@@ -99,7 +99,7 @@ bool DeviceWorker::startReads(std::vector<DiskResult>& results) {
   return any;
 }
 
-// At most some ms of copying; then reads have their turn.
+// At most some ms of copying; then reads have their turn. A job that has had its turn goes behind the others with what is left of it.
 bool DeviceWorker::startWrites(std::vector<DiskResult>& results) {
   uint64_t bytes = 0;
   bool any = false;
@@ -110,7 +110,10 @@ bool DeviceWorker::startWrites(std::vector<DiskResult>& results) {
     if (started == Started::noRoom) break;
     any = true;
     bytes += job.next - before + block_;
-    if (started == Started::yes && !job.headerStarted) continue;
+    if (started == Started::yes && !job.headerStarted) {
+      if (job.next % kWriteTurn != 0 || writes_.size() == 1) continue;
+      writes_.push_back(&job);
+    }
     writes_.pop_front();
     if (started == Started::nothingLeft) endIfOver(job, results);
   }
@@ -190,6 +193,7 @@ DeviceWorker::Started DeviceWorker::startWrite(Job& job) {
     std::memcpy(io.buffer + headerBytes, payload + straight, copied);
     std::memset(io.buffer + headerBytes + copied, 0, io.bufferBytes - headerBytes - copied);
   }
+  job.copied = job.copied || !inPlace;
   job.crc = crc32c(payload, straight, job.crc);
   if (copied > 0) job.crc = crc32c(io.buffer + headerBytes, copied, job.crc);
   job.next += io.bytes;
@@ -245,7 +249,8 @@ void DeviceWorker::finish(const ssd::Completion& completion, std::vector<DiskRes
   if (io.buffer) buffers_.give(io.buffer, io.bufferBytes);
   inEngine_.erase(io.self);
   if (!mightRead && !job.isWrite() && mayRead(job)) reads_.push_back(&job);
-  endIfOver(job, results);
+  if (endIfOver(job, results) || job.order.kind == Kind::readDone) return;
+  results.push_back({.kind = Kind::progress, .id = job.order.id});
 }
 
 void DeviceWorker::takeRead(Job& job, const Io& io, std::vector<DiskResult>& results) {
@@ -254,16 +259,13 @@ void DeviceWorker::takeRead(Job& job, const Io& io, std::vector<DiskResult>& res
     job.copied = true;
   }
   job.complete[io.at / kChunkBytes % kReadWindow] = true;
-  const uint64_t before = job.counted;
   while (job.counted < job.next) {
     bool& complete = job.complete[job.counted / kChunkBytes % kReadWindow];
     if (!complete) break;
     complete = false;
     count(job, job.order.payload + job.counted, std::min(kChunkBytes, job.payloadBytes() - job.counted));
   }
-  if (job.counted > before && job.counted < job.payloadBytes()) {
-    results.push_back({.kind = Kind::progress, .id = job.order.id, .bytes = job.counted});
-  }
+  if (job.counted < job.payloadBytes()) results.push_back({.kind = Kind::progress, .id = job.order.id, .bytes = job.counted});
 }
 
 void DeviceWorker::takeCheck(Job& job, const Io& io) {
@@ -289,11 +291,12 @@ void DeviceWorker::count(Job& job, const char* bytes, uint64_t length) {
   job.counted += length;
 }
 
-void DeviceWorker::endIfOver(Job& job, std::vector<DiskResult>& results) {
-  if (job.inFlight > 0) return;
+// True: it is, and the job is gone.
+bool DeviceWorker::endIfOver(Job& job, std::vector<DiskResult>& results) {
+  if (job.inFlight > 0) return false;
   if (job.error.ok()) {
     const bool whole = job.isWrite() ? job.headerStarted : job.counted == job.payloadBytes() && (job.started || !job.isCheck());
-    if (!whole) return;
+    if (!whole) return false;
     if (!job.isWrite() && job.crc != job.order.record.payloadCrc) {
       job.error = {Code::corrupt, "record: wrong checksum of the payload " + std::to_string(job.crc)};
     }
@@ -303,6 +306,7 @@ void DeviceWorker::endIfOver(Job& job, std::vector<DiskResult>& results) {
     std::erase(reads_, &job);
   }
   end(job, results);
+  return true;
 }
 
 void DeviceWorker::end(Job& job, std::vector<DiskResult>& results) {
@@ -311,7 +315,7 @@ void DeviceWorker::end(Job& job, std::vector<DiskResult>& results) {
     if (!good) raise(write ? counters_.writeErrors : counters_.readErrors, 1);
     if (good && !job.isCheck()) {
       raise(write ? counters_.writes : counters_.reads, 1);
-      if (!write && !job.copied) raise(counters_.readsDirect, 1);
+      if (!job.copied) raise(write ? counters_.writesDirect : counters_.readsDirect, 1);
       raise(write ? counters_.writtenBytes : counters_.readBytes, job.payloadBytes());
     }
   }

@@ -11,8 +11,9 @@
 //   2. A job ends, with one result, when it has no request in flight; after an error it starts no further one.
 //   3. Of a target nothing outside of its extent is written, and of the disk nothing but whole records: what follows a payload in
 //      its last block is zero.
-// Reads of jobs go in turn, chunk by chunk. Writes are finished one job after the other, and only so many are in the engine that
-// reads find their place there (kMostWrites, kMostWriteBytes). One thread: that of the engine.
+// Reads of jobs go in turn, chunk by chunk. Writes do as well, kWriteTurn each, so that a large value does not keep others from being
+// finished and most are written in one go; and only so many are in the engine that reads find their place there (kMostWrites,
+// kMostWriteBytes). Each request that ends and does not end its job is told as progress. One thread: that of the engine.
 #pragma once
 
 #include <sys/uio.h>
@@ -38,6 +39,7 @@ constexpr uint64_t kReadWindow = 4;  // chunks
 constexpr size_t kMostReads = 256;   // in the engine
 constexpr size_t kMostWrites = 32;
 constexpr uint64_t kMostWriteBytes = 8 * kChunkBytes;
+constexpr uint64_t kWriteTurn = 4 * kChunkBytes;  // of one job; then the next one has its turn
 
 // How a record comes to the engine. singleBuffer: copied into one buffer. iovec: header, payload where it lies if its address allows it,
 // and the last block.
@@ -56,7 +58,7 @@ struct DiskResult {
 struct DeviceCounters {
   std::atomic<uint64_t> readsQueued{0}, writesQueued{0};  // jobs without a result; checks are reads
   std::atomic<uint64_t> reads{0}, writes{0};              // records that were read or written, without checks
-  std::atomic<uint64_t> readsDirect{0};                   // those among them that were not copied
+  std::atomic<uint64_t> readsDirect{0}, writesDirect{0};  // those among them that were not copied
   std::atomic<uint64_t> readBytes{0}, writtenBytes{0};    // payload of these
   std::atomic<uint64_t> readErrors{0}, writeErrors{0};    // jobs that failed
   std::atomic<int64_t> oldestNs{0};                       // when the oldest request in the engine began; 0: there is none
@@ -123,7 +125,7 @@ class DeviceWorker {
   void takeRead(Job&, const Io&, std::vector<DiskResult>&);
   void takeCheck(Job&, const Io&);
   void count(Job&, const char* bytes, uint64_t length);
-  void endIfOver(Job&, std::vector<DiskResult>&);
+  bool endIfOver(Job&, std::vector<DiskResult>&);
   void end(Job&, std::vector<DiskResult>&);
   bool startReads(std::vector<DiskResult>&);
   bool startWrites(std::vector<DiskResult>&);

@@ -2,6 +2,7 @@
 // whoever stands behind this seam (device.h) computes checksums, finds a way for each alignment, and cuts large values into chunks.
 //
 //   SsdCore ── write, read, check ──► Disk ── written, progress, read, checked ──► SsdCore
+// Progress is a sign of life of the device, of jobs of any kind; of a read it says what is there as well.
 // Each job is answered exactly once, also after cancelQueued(), and never from within a call of this seam: from the answer on nothing
 // of it touches shard, header or segment.
 #pragma once
@@ -15,6 +16,7 @@
 namespace fluxon::ssdd {
 
 using JobId = Id<struct JobIdTag>;
+using DeviceIndex = Id<struct DeviceIndexTag>;  // from 0
 
 // A whole record: header block, payload out of the segment, zeros up to the next block.
 struct WriteJob {
@@ -51,11 +53,11 @@ struct CheckJob {
 class Disk {
  public:
   virtual ~Disk() = default;
-  virtual void write(const WriteJob&) = 0;  // -> written(id, crc or error)
+  virtual void write(const WriteJob&) = 0;  // -> progress(id) ..., written(id, crc or error)
   virtual void read(const ReadJob&) = 0;    // -> progress(id, bytes that are there from the beginning on) ..., readDone(id, error)
-  virtual void check(const CheckJob&) = 0;  // -> checked(id, error): corrupt, or what the device says
-  // Jobs that have started nothing end with `unavailable`.
-  virtual void cancelQueued() = 0;
+  virtual void check(const CheckJob&) = 0;  // -> progress(id) ..., checked(id, error): corrupt, or what the device says
+  // Jobs of a device that have started nothing end with `unavailable`.
+  virtual void cancelQueued(DeviceIndex) = 0;
 };
 
 }  // namespace fluxon::ssdd

@@ -95,7 +95,7 @@ Result<std::shared_ptr<Session>> OwnerLink::answered(shm::Descriptor socket, Tim
   const std::shared_ptr<Session> session(new Session(daemon_.port(), std::move(socket), descriptors));
   if (n <= 0) return Error{Code::unavailable, "the owner of node " + node_ + " ended while attaching"};
   if (n != static_cast<ssize_t>(sizeof reply) || std::memcmp(reply.magic, ssd::kSsddAttachMagic, 8) != 0 ||
-      reply.version != shm::kFormatVersion) {
+      reply.version != ssd::kSsddVersion) {
     return Error{Code::protocol, "the owner of node " + node_ + " speaks another version"};
   }
   if (reply.code != 0) return Error{codeFromWire(reply.code), std::string(reply.detail, ::strnlen(reply.detail, sizeof reply.detail))};

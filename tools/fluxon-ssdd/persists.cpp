@@ -14,7 +14,7 @@ Error SsdCore::persist(const ssd::Message& asked, Time now) {
   ++counters_.persists;
   index_.invalidate(asked.key, asked.putId);
   const bool sound = asked.putId && inSegment(asked.offset, asked.bytes);
-  if (!sound || persists_.size() >= kMostPersists) {
+  if (!sound || persists_.size() - stalledPersists_ >= kMostPersists) {
     ++counters_.persistsFailed;
     tell(MessageKind::persisted, asked.id, sound ? Code::tooMany : Code::protocol);
     return {};
@@ -28,43 +28,54 @@ Error SsdCore::persist(const ssd::Message& asked, Time now) {
 }
 
 // Nothing may be written there now.
-bool SsdCore::closed(const Device& device, Time now) const { return device.pause && (device.pause->probed || now < device.pause->until); }
+bool SsdCore::closed(const Device& device, Time now) const {
+  return device.state != DeviceState::serving && (device.probed || now < device.until);
+}
 
-// A shard for a value. unavailable: none is left; tooLarge: none that is left is large enough; noSpace: those are all on paused devices.
+// A shard for a value. unavailable: none is left, or not now; tooLarge: none that is left is large enough; noSpace: a device is full.
 Result<size_t> SsdCore::choose(uint64_t payloadBytes, Time now) {
-  Code why = Code::unavailable;
+  struct Choice {
+    size_t device, shard, place;  // place: of the shard on its device
+  };
+  std::optional<Choice> best;
+  bool full = false, out = false, tooSmall = false;
   for (size_t n = 0; n < devices_.size(); ++n) {
     const size_t at = (nextDevice_ + n) % devices_.size();
-    Device& device = devices_[at];
+    const Device& device = devices_[at];
+    if (best && device.writeBytes >= devices_[best->device].writeBytes) continue;
     for (size_t k = 0; k < device.shards.size(); ++k) {
-      const size_t index = device.shards[(device.next + k) % device.shards.size()];
-      const Shard& shard = shards_[index];
+      const size_t place = (device.next + k) % device.shards.size();
+      const Shard& shard = shards_[device.shards[place]];
       if (shard.retired) continue;
       if (ssd::recordBytes(payloadBytes, shard.spec.blockBytes) > shard.ring->capacity()) {
-        if (why == Code::unavailable) why = Code::tooLarge;
+        tooSmall = true;
         continue;
       }
-      why = Code::noSpace;
-      if (closed(device, now)) break;
-      nextDevice_ = at + 1;
-      device.next = (device.next + k + 1) % device.shards.size();
-      return index;
+      if (closed(device, now)) (device.state == DeviceState::full ? full : out) = true;
+      else best = Choice{at, device.shards[place], place};
+      break;
     }
   }
-  return Error{why};
+  if (!best) return Error{full ? Code::noSpace : out || !tooSmall ? Code::unavailable : Code::tooLarge};
+  Device& device = devices_[best->device];
+  nextDevice_ = best->device + 1;
+  device.next = (best->place + 1) % device.shards.size();
+  return best->shard;
 }
 
 void SsdCore::place(uint64_t id, Persist& persist, Time now) {
   const Result<size_t> chosen = choose(persist.bytes, now);
   if (!chosen.ok()) {
     if (chosen.error().code == Code::noSpace) FLUXON_MARK("ssdd: a persist while there is no space");
-    if (chosen.error().code == Code::unavailable) FLUXON_MARK("ssdd: a persist and no shard left");
+    if (chosen.error().code == Code::unavailable) FLUXON_MARK("ssdd: a persist and no device that works");
     return endPersist(id, chosen.error().code);
   }
   persist.shard = chosen.value();
   Shard& shard = shards_[persist.shard];
   Device& device = devices_[shard.spec.device.value];
-  if (device.pause) device.pause->probed = persist.probe = true;
+  if (device.state != DeviceState::serving) device.probed = persist.probe = true;
+  persist.counted = persist.bytes + shard.spec.blockBytes;
+  device.writeBytes += persist.counted;
   ssd::Claim claim = shard.ring->claim(persist.version, persist.bytes);
   tellEvicted(shard);
   if (auto* const guard = std::get_if<ssd::WriteGuard>(&claim)) return beginWrite(id, persist, std::move(*guard));
@@ -81,6 +92,7 @@ void SsdCore::place(uint64_t id, Persist& persist, Time now) {
 void SsdCore::beginWrite(uint64_t id, Persist& persist, ssd::WriteGuard guard) {
   const JobId job = nextJob();
   const ssd::Version& version = persist.version;
+  begins(guard.shard(), now_);
   disk_.write({job, guard.shard(), guard.fileOffset(), keyHash(version.key), version.putId, persist.offset, persist.bytes});
   writes_.emplace(job, id);
   persist.hold = std::move(guard);
@@ -90,6 +102,8 @@ void SsdCore::beginWrite(uint64_t id, Persist& persist, ssd::WriteGuard guard) {
 void SsdCore::endPersist(uint64_t id, Code code) {
   const auto ended = persists_.find(id);
   releaseProbe(ended->second);
+  uncount(ended->second);
+  stalledPersists_ -= ended->second.stalled;
   persists_.erase(ended);
   if (code == Code::tooLarge) ++counters_.tooLarge;
   else if (code != Code::miss) ++counters_.persistsFailed;
@@ -103,9 +117,14 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
   writes_.erase(write);
   Persist& persist = persists_.at(id);
   Shard& shard = shards_[persist.shard];
+  Device& device = devices_[shard.spec.device.value];
+  now_ = now;
+  ends(ssd::ShardId(persist.shard), now);
   judgeWrite(persist, payloadCrc.ok() ? Error{} : payloadCrc.error(), now);
-  if (persist.forgotten) {
-    FLUXON_MARK("ssdd: a write ends that was forgotten");
+  uncount(persist);
+  if (persist.forgotten || persist.stalled) {
+    if (persist.forgotten) FLUXON_MARK("ssdd: a write ends that was forgotten");
+    if (persist.stalled) FLUXON_MARK("ssdd: a write ends that was stalled");
     endPersist(id, Code::unavailable);
   } else if (!payloadCrc.ok()) {
     endPersist(id, payloadCrc.error().code);
@@ -116,7 +135,8 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
     FLUXON_MARK("ssdd: a version dies while it is written");
     endPersist(id, Code::miss);
   }
-  if (shard.writeErrors >= kWriteErrors && !shard.retired) retire(shard, now);
+  if (device.writeErrors >= kDeviceErrors) takeOut(device, DeviceState::failing, now);
+  else if (shard.writeErrors >= kWriteErrors && !shard.retired) retire(shard, now);
   answerForgets();
   settle();
 }
@@ -124,36 +144,49 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
 // What a write says about its shard and device.
 void SsdCore::judgeWrite(Persist& persist, const Error& error, Time now) {
   Shard& shard = shards_[persist.shard];
-  std::optional<Pause>& pause = devices_[shard.spec.device.value].pause;
+  Device& device = devices_[shard.spec.device.value];
   if (error.code == Code::noSpace) {
     FLUXON_MARK("ssdd: a device without space");
-    pause = Pause{now + kPause, pause && pause->probed};
+    const bool out = device.state == DeviceState::gone || device.state == DeviceState::hung;
+    if (!out) device.state = DeviceState::full, device.until = now + kPause;
   } else if (error.ok()) {
-    if (persist.probe) {
-      FLUXON_MARK("ssdd: there is space again");
-      pause.reset();
-      persist.probe = false;
+    device.writeErrors = 0;
+    if (persist.probe && !persist.stalled) {
+      FLUXON_MARK("ssdd: a device that was out serves again");
+      device.state = DeviceState::serving;
     }
   } else if (error.code != Code::unavailable) {
     ++shard.writeErrors;
+    ++device.writeErrors;
   }
   releaseProbe(persist);
 }
 
 void SsdCore::releaseProbe(Persist& persist) {
-  if (persist.probe) devices_[shards_[persist.shard].spec.device.value].pause->probed = false;
+  if (persist.probe) devices_[shards_[persist.shard].spec.device.value].probed = false;
   persist.probe = false;
 }
 
-// Nothing new goes there. What waits for it goes elsewhere, unless it has died waiting: it is not to come back to life.
+void SsdCore::uncount(Persist& persist) {
+  if (persist.counted == 0) return;
+  devices_[shards_[persist.shard].spec.device.value].writeBytes -= std::exchange(persist.counted, 0);
+}
+
+// Nothing new goes there.
 void SsdCore::retire(Shard& shard, Time now) {
   FLUXON_MARK("ssdd: a shard is retired");
   shard.retired = true;
+  moveWaiting(shard, now);
+}
+
+// What waits goes elsewhere, unless it has died waiting: it is not to come back to life.
+void SsdCore::moveWaiting(Shard& shard, Time now) {
   for (const uint64_t id : std::exchange(shard.waiting, {})) {
     Persist& persist = persists_.at(id);
     const bool wanted = std::get<ssd::Turn>(persist.hold).wanted();
     persist.hold = std::monostate();
     releaseProbe(persist);
+    uncount(persist);
     if (wanted) place(id, persist, now);
     else endPersist(id, Code::miss);
   }
@@ -165,12 +198,18 @@ void SsdCore::decided(const ssd::Message& said) {
   if (found == persists_.end() || !std::holds_alternative<ssd::CommitPin>(found->second.hold)) {
     return;  // forgotten meanwhile
   }
-  ssd::CommitPin pin = std::get<ssd::CommitPin>(std::move(found->second.hold));
+  const Device& device = devices_[shards_[found->second.shard].spec.device.value];
+  std::optional<ssd::CommitPin> pin = std::get<ssd::CommitPin>(std::move(found->second.hold));
   persists_.erase(found);
-  if (said.code == Code::ok) return;
+  if (said.code == Code::ok) {
+    if (!outOfReach(device)) return;
+    const ssd::Version version = pin->version();
+    pin.reset();
+    return evict(version);
+  }
   FLUXON_MARK("ssdd: the master has not taken it");
   ++counters_.persistsIgnored;
-  std::move(pin).ignored();
+  std::move(*pin).ignored();
 }
 
 // Those that wait for the shard, as far as there is room.

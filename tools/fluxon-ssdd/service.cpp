@@ -18,6 +18,7 @@ using Kind = DiskResult::Kind;
 constexpr Duration kFirstPause = milliseconds(100), kLongestPause = seconds(1);  // between tries to attach
 constexpr auto kLockPause = 200 * kj::MILLISECONDS;                               // between tries to lock the shards
 constexpr auto kPublishPause = 100 * kj::MILLISECONDS;
+constexpr auto kLookPause = 1 * kj::SECONDS;  // between looks for the shard files
 constexpr Duration kStuck = seconds(5);  // an I/O this old is not healthy
 constexpr int kMessagesAtOnce = 256;
 constexpr size_t kMostWaiting = 1024;  // messages for which the channel has no room: lists wait
@@ -112,8 +113,12 @@ Error Service::opened() {
   using Observer = kj::UnixEventPort::FdObserver;
   devicesObserver_ = kj::heap<Observer>(daemon_.port(), devices_->eventFd(), Observer::OBSERVE_READ);
   state_ = State::seeking;
+  outages_.resize(devices_->count());
+  retired_.resize(shards.size());
   tasks_->add(reap());
   tasks_->add(seek(kFirstPause));
+  tasks_->add(tick());
+  for (size_t device = 0; device < devices_->count(); ++device) tasks_->add(lookForFiles(device));
   return {};
 }
 
@@ -122,7 +127,7 @@ Error Service::opened() {
 kj::Promise<void> Service::seek(Duration pause) {
   ssd::SsddAttach request{};
   std::memcpy(request.magic, ssd::kSsddAttachMagic, sizeof request.magic);
-  request.version = shm::kFormatVersion;
+  request.version = ssd::kSsddVersion;
   request.life = life_.value;
   request.entries = core_->entries();
   for (const ssd::Root& root : roots_.roots) request.capacityBytes += root.capacityBytes();
@@ -243,9 +248,77 @@ void Service::handle(DiskResult& result) {
     case Kind::written:
       core_->written(result.id, result.error.ok() ? Result<uint32_t>(result.payloadCrc) : Result<uint32_t>(std::move(result.error)), now);
       break;
-    case Kind::progress: core_->progress(result.id, result.bytes); break;
-    case Kind::readDone: core_->readDone(result.id, result.error); break;
+    case Kind::progress: core_->progress(result.id, result.bytes, now); break;
+    case Kind::readDone: core_->readDone(result.id, result.error, now); break;
     case Kind::checked: core_->checked(result.id, result.error, now); break;
+  }
+}
+
+kj::Promise<void> Service::tick() {
+  return daemon_.timer().afterDelay(kTick.ns * kj::NANOSECONDS).then([this]() -> kj::Promise<void> {
+    core_->tick(bootTime());
+    after();
+    sayOutages();
+    return tick();
+  });
+}
+
+// Another process may remove what lies on a disk; the descriptors go on working, and the space stays taken.
+kj::Promise<void> Service::lookForFiles(size_t device) {
+  auto missing = std::make_shared<std::string>();
+  const ssd::Root& root = roots_.roots[device];
+  return daemon_.timer().afterDelay(kLookPause).then([this, missing, &root] {
+    ++onWorkers_;
+    return daemon_.uv().work([missing, &root] { *missing = ssd::missingShard(root); });
+  }).then([this, missing, device]() -> kj::Promise<void> {
+    --onWorkers_;
+    if (stopping_) return kj::READY_NOW;
+    if (missing->empty()) return lookForFiles(device);
+    log::error(*missing + " has been removed: the device is not used any more, until fluxon-ssdd starts again");
+    core_->deviceGone(DeviceIndex(device), bootTime());
+    after();
+    return giveSpaceBack(device);
+  });
+}
+
+kj::Promise<void> Service::giveSpaceBack(size_t device) {
+  if (stopping_) return kj::READY_NOW;
+  if (core_->devices()[device].jobs > 0) {
+    return daemon_.timer().afterDelay(kLookPause).then([this, device] { return giveSpaceBack(device); });
+  }
+  ++onWorkers_;
+  return daemon_.uv().work([&root = roots_.roots[device]] { ssd::emptyShards(root); }).then([this] { --onWorkers_; });
+}
+
+void Service::sayOutages() {
+  const std::vector<DeviceGauges> devices = core_->devices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const DeviceState state = devices[i].state, before = std::exchange(outages_[i], state);
+    if (state == before) continue;
+    const std::string device = "device of " + roots_.roots[i].path;
+    switch (state) {
+      case DeviceState::serving: log::info(device + " serves again"); break;
+      case DeviceState::full: log::warn(device + " is full: nothing is written there until there is space"); break;
+      case DeviceState::failing:
+        log::warn(device + (before == DeviceState::hung ? " has answered everything, and is tried"
+                                                        : " fails: nothing is written there until a try succeeds"));
+        break;
+      case DeviceState::hung:
+        log::error(device + " has ended no request for " + std::to_string(kDevicePatience.ms() / 1000) +
+                   " s: it is not used until it answers, and what it holds is given up");
+        break;
+      case DeviceState::gone: break;  // said where it was seen
+    }
+  }
+  const std::vector<ShardGauges> shards = core_->shards();
+  size_t shard = 0;
+  for (const ssd::Root& root : roots_.roots) {
+    for (const ssd::Shard& each : root.shards) {
+      const size_t at = shard++;
+      if (!shards[at].retired || retired_[at]) continue;
+      retired_[at] = true;
+      log::error(each.path + " is retired after " + std::to_string(kWriteErrors) + " failed writes: nothing is written there any more");
+    }
   }
 }
 
@@ -286,7 +359,7 @@ kj::Promise<void> Service::stop() {
 }
 
 kj::Promise<void> Service::drained() {
-  if (openingNow_ || (core_ && !core_->drained()) || detaching_) {
+  if (openingNow_ || onWorkers_ > 0 || (core_ && !core_->drained()) || detaching_) {
     return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return drained(); });
   }
   tasks_ = nullptr;
@@ -338,7 +411,12 @@ void Service::publish() {
     store(shard.waiting, from.waiting);
   }
   const size_t devices = std::min<size_t>(devices_->count(), ssd::kShownDevices);
-  for (size_t i = 0; i < devices; ++i) devices_->show(i, to.device[i]);
+  const std::vector<DeviceGauges> gauges = core_->devices();
+  for (size_t i = 0; i < devices; ++i) {
+    devices_->show(i, to.device[i]);
+    store(to.device[i].state, static_cast<uint64_t>(gauges[i].state));
+    store(to.device[i].stalled, gauges[i].stalled);
+  }
   const SsdCounters& c = core_->counters();
   store(to.engine, std::strcmp(devices_->engine(), "io_uring") == 0 ? 1 : 2);
   store(to.capacityBytes, capacity);
@@ -374,13 +452,16 @@ std::string Service::health(bool& healthy) const {
     retired += each.retired ? 1 : 0;
   }
   const bool paused = core_ && core_->paused();
+  uint64_t out = 0;
+  for (const DeviceGauges& each : core_ ? core_->devices() : std::vector<DeviceGauges>()) out += each.state != DeviceState::serving;
   healthy = core_ && !paused && oldest < kStuck;
   static constexpr const char* kStates[] = {"opening", "seeking", "attached", "draining"};
   return "{\"process\":\"fluxon-ssdd\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"node\":" + jsonString(node_) +
          ",\"state\":\"" + kStates[static_cast<int>(state_)] + "\",\"engine\":\"" + (devices_ ? devices_->engine() : "") +
          "\",\"capacity_bytes\":" + std::to_string(capacity) + ",\"used_bytes\":" + std::to_string(used) +
          ",\"entries\":" + std::to_string(core_ ? core_->entries() : 0) + ",\"shards\":" + std::to_string(shards.size()) +
-         ",\"shards_retired\":" + std::to_string(retired) + ",\"paused\":" + (paused ? "true" : "false") +
+         ",\"shards_retired\":" + std::to_string(retired) + ",\"devices_out\":" + std::to_string(out) +
+         ",\"paused\":" + (paused ? "true" : "false") +
          ",\"oldest_io_ms\":" + std::to_string(oldest.ms()) + ",\"error\":" + jsonString(error_) + "}";
 }
 
@@ -400,10 +481,11 @@ std::string Service::metrics() const {
   counter("fluxon_ssdd_attaches_total", "Times that an owner has taken this ssdd.", attaches_);
   if (!core_) return page.text();
   page.gauge("fluxon_ssdd_engine", "1, with the engine that reads and writes the files.", 1, {{"engine", devices_->engine()}});
-  gauge("fluxon_ssdd_paused", "1 while nothing can be written: no space on any disk, or no shard left.", core_->paused() ? 1 : 0);
+  gauge("fluxon_ssdd_paused", "1 while nothing can be written: each device is out, or no shard is left.", core_->paused() ? 1 : 0);
   gauge("fluxon_ssdd_entries", "Values in the shards, and those on their way there.", core_->entries());
   gauge("fluxon_ssdd_messages_waiting", "Messages to the owner for which its ring has no room.", channel_ ? channel_->waiting() : 0);
   const std::vector<ShardGauges> shards = core_->shards();
+  const std::vector<DeviceGauges> states = core_->devices();
   ShardGauges all;
   uint64_t retired = 0;
   size_t next = 0;
@@ -424,6 +506,9 @@ std::string Service::metrics() const {
       all.waiting += shards[next].waiting;
     }
     const DeviceCounters& c = devices_->counters(i);
+    shown("fluxon_ssdd_device_serving", "1; 0 while the device is full, fails or hangs, or when its files are gone.",
+          states[i].state == DeviceState::serving ? 1 : 0);
+    shown("fluxon_ssdd_stalled", "Persists and loads that the device does not answer.", static_cast<double>(states[i].stalled));
     shown("fluxon_ssdd_capacity_bytes", "Length of the shard files.", static_cast<double>(roots_.roots[i].capacityBytes()));
     shown("fluxon_ssdd_used_bytes", "Bytes of records between tail and head, header blocks and dead ones included.",
           static_cast<double>(used));
@@ -439,6 +524,7 @@ std::string Service::metrics() const {
     counted("fluxon_ssdd_read_bytes_total", "Payload bytes read.", c.readBytes);
     counted("fluxon_ssdd_read_errors_total", "Reads and checks that failed.", c.readErrors);
     counted("fluxon_ssdd_writes_total", "Values written.", c.writes);
+    counted("fluxon_ssdd_writes_direct_total", "Those that were written from where they lay.", c.writesDirect);
     counted("fluxon_ssdd_written_bytes_total", "Payload bytes written.", c.writtenBytes);
     counted("fluxon_ssdd_write_errors_total", "Writes that failed.", c.writeErrors);
   }

@@ -58,6 +58,10 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> reap();
   void handle(DiskResult&);
   kj::Promise<void> work();
+  kj::Promise<void> tick();
+  kj::Promise<void> lookForFiles(size_t device);
+  kj::Promise<void> giveSpaceBack(size_t device);
+  void sayOutages();
   void hearRest();
   void lose(const std::string& why);
   void after();
@@ -80,6 +84,9 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   ssd::Roots roots_;
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<SsdCore> core_;
+  size_t onWorkers_ = 0;              // looks for files that a disk has not answered
+  std::vector<DeviceState> outages_;  // by device: what the log has said
+  std::vector<bool> retired_;         // by shard
   std::shared_ptr<Session> session_;  // while attached or draining
   std::optional<ssd::Channel> channel_;
   bool openingNow_ = false, working_ = false, publishing_ = false, detaching_ = false;

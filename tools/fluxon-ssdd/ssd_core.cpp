@@ -1,5 +1,6 @@
 #include "ssd_core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +30,7 @@ SsdCore::SsdCore(const std::vector<ShardSpec>& specs, Disk& disk, Host& host) : 
 void SsdCore::startOver() {
   FLUXON_CHECK(drained(), "ssdd: starts over with jobs or an owner");
   lastScrub_ = {};
+  for (Device& device : devices_) device.leaving.clear();
   for (size_t n = 0; n < shards_.size(); ++n) {
     shards_[n].ring.emplace(index_, ssd::ShardId(n), shards_[n].spec.bytes, shards_[n].spec.blockBytes);
   }
@@ -47,18 +49,19 @@ void SsdCore::ownerGone() {
   scrub_.reset();
   forgets_.clear();
   dropOpen();
-  disk_.cancelQueued();
+  for (size_t n = 0; n < devices_.size(); ++n) disk_.cancelQueued(DeviceIndex(n));
 }
 
 // --- messages ------------------------------------------------------------------------------------------------------------------
 
 Error SsdCore::message(const ssd::Message& message, Time now) {
   FLUXON_CHECK(attached_, "ssdd: a message without an owner");
+  now_ = now;
   Error error;
   switch (message.kind) {
     case MessageKind::persist: error = persist(message, now); break;
     case MessageKind::decided: decided(message); break;
-    case MessageKind::load: load(message); break;
+    case MessageKind::load: load(message, now); break;
     case MessageKind::invalidate: invalidate(message); break;
     case MessageKind::drop: index_.drop(message.key, message.putId); break;
     case MessageKind::list: list(message.id); break;
@@ -90,32 +93,52 @@ void SsdCore::invalidate(const ssd::Message& asked) {
 
 // --- loads ---------------------------------------------------------------------------------------------------------------------
 
-void SsdCore::load(const ssd::Message& asked) {
+void SsdCore::load(const ssd::Message& asked, Time now) {
   ++counters_.loads;
-  if (loads_.size() >= kMostLoads) return endLoad(asked.id, Code::tooMany);
   std::optional<ssd::ReadPin> pin = index_.pin(asked.key, asked.putId);
+  if (pin && !pin->undecided() && outOfReach(deviceOf(pin->shard()))) {
+    pin.reset();
+    evict({asked.key, asked.putId});
+  }
   if (!pin || pin->undecided()) {
     FLUXON_MARK("ssdd: a load of what is not here");
     return endLoad(asked.id, Code::miss);
   }
   if (asked.bytes != pin->payloadBytes() || !inSegment(asked.offset, extentBytes(asked.bytes))) return endLoad(asked.id, Code::protocol);
+  Device& device = deviceOf(pin->shard());
+  if (device.loads >= kMostLoads) return endLoad(asked.id, Code::tooMany);
+  ++device.loads;
   const JobId job = nextJob();
+  begins(pin->shard(), now);
   disk_.read({job, pin->shard(), pin->fileOffset(), pin->payloadBytes(), pin->payloadCrc(), asked.offset});
   loads_.emplace(job, Load{asked.id, std::move(*pin)});
 }
 
-void SsdCore::progress(JobId job, uint64_t bytes) {
+void SsdCore::progress(JobId job, uint64_t bytes, Time now) {
+  if (const auto write = writes_.find(job); write != writes_.end()) {
+    deviceOf(ssd::ShardId(persists_.at(write->second).shard)).moved = now;
+    return;
+  }
+  if (const auto check = checks_.find(job); check != checks_.end()) {
+    deviceOf(check->second.pin.shard()).moved = now;
+    return;
+  }
   const auto found = loads_.find(job);
-  FLUXON_CHECK(found != loads_.end(), "ssdd: progress of a read that is not under way");
+  FLUXON_CHECK(found != loads_.end(), "ssdd: progress of a job that is not under way");
+  deviceOf(found->second.pin.shard()).moved = now;
   if (!found->second.pin.current()) return;
   send({.kind = MessageKind::progress, .id = found->second.id, .bytes = bytes});
 }
 
-void SsdCore::readDone(JobId job, const Error& error) {
+void SsdCore::readDone(JobId job, const Error& error, Time now) {
+  now_ = now;
   const auto found = loads_.find(job);
   FLUXON_CHECK(found != loads_.end(), "ssdd: a read ends that is not under way");
   const Load& load = found->second;
   Code code = error.code;
+  const ssd::ShardId shard = load.pin.shard();
+  --deviceOf(shard).loads;
+  ends(shard, now);
   if (!load.pin.current()) {
     FLUXON_MARK("ssdd: a version dies while it is read");
     code = Code::miss;
@@ -125,6 +148,7 @@ void SsdCore::readDone(JobId job, const Error& error) {
   const uint64_t id = load.id;
   loads_.erase(found);
   endLoad(id, code);
+  judgeRead(shard, error, now);
   answerForgets();
   settle();
 }
@@ -144,11 +168,19 @@ void SsdCore::lose(const ssd::ReadPin& entry) {
   if (!told) send({.kind = MessageKind::evicted, .key = version.key, .putId = version.putId});
 }
 
+// A decided entry that nobody is to read any more, if there still is one and it has not been told already.
+void SsdCore::evict(const ssd::Version& version) {
+  if (!index_.pin(version.key, version.putId)) return;
+  index_.drop(version.key, version.putId);
+  ++counters_.evicted;
+  send({.kind = MessageKind::evicted, .key = version.key, .putId = version.putId});
+}
+
 // --- forget --------------------------------------------------------------------------------------------------------------------
 
 void SsdCore::forget(uint64_t id) {
   dropOpen();
-  disk_.cancelQueued();
+  for (size_t n = 0; n < devices_.size(); ++n) disk_.cancelQueued(DeviceIndex(n));
   if (forgets_.size() >= kMostForgets) return tell(MessageKind::done, id, Code::tooMany);
   forgets_.push_back({id, JobId(nextJob_)});
   answerForgets();
@@ -182,9 +214,15 @@ std::optional<ssd::ReadPin> SsdCore::Tour::next(size_t& steps) {
   return std::nullopt;
 }
 
+bool SsdCore::hasWork() const {
+  if (list_ || (scrub_ && !scrub_->tour.done() && checksAwaited() < kMostChecks)) return true;
+  return std::any_of(devices_.begin(), devices_.end(), [](const Device& each) { return !each.leaving.empty(); });
+}
+
 void SsdCore::work() {
+  giveUpSome();
   if (list_) listSome();
-  if (scrub_) scrubSome();
+  if (scrub_) scrubSome(now_);
 }
 
 // One at a time; a new one takes the place of the one before.
@@ -213,17 +251,24 @@ void SsdCore::scrub(uint64_t id, Time now) {
   lastScrub_ = {.total = entries()};
 }
 
-void SsdCore::scrubSome() {
+// Those that a device does not answer are counted as if they were there no more.
+size_t SsdCore::checksAwaited() const {
+  return static_cast<size_t>(std::count_if(checks_.begin(), checks_.end(), [](const auto& each) { return !each.second.stalled; }));
+}
+
+void SsdCore::scrubSome(Time now) {
   size_t steps = kEntriesAtOnce;
-  while (checks_.size() < kMostChecks) {
+  while (checksAwaited() < kMostChecks) {
     std::optional<ssd::ReadPin> pin = scrub_->tour.next(steps);
     if (!pin) break;
+    if (outOfReach(deviceOf(pin->shard()))) continue;  // it is being given up
     const JobId job = nextJob();
+    begins(pin->shard(), now);
     const ssd::Version& version = pin->version();
     disk_.check({job, pin->shard(), pin->fileOffset(), keyHash(version.key), version.putId, pin->payloadBytes(), pin->payloadCrc()});
-    checks_.emplace(job, std::move(*pin));
+    checks_.emplace(job, Check{std::move(*pin)});
   }
-  if (!scrub_->tour.done() || !checks_.empty()) return;
+  if (!scrub_->tour.done() || checksAwaited() > 0) return;
   send({.kind = MessageKind::done, .id = scrub_->id, .offset = lastScrub_.damaged, .bytes = lastScrub_.checked});
   lastScrub_.total = lastScrub_.checked;  // what has gone meanwhile was not there to be checked
   scrub_.reset();
@@ -232,12 +277,18 @@ void SsdCore::scrubSome() {
 void SsdCore::checked(JobId job, const Error& error, Time now) {
   const auto found = checks_.find(job);
   FLUXON_CHECK(found != checks_.end(), "ssdd: a check ends that is not under way");
+  now_ = now;
+  const ssd::ReadPin& pin = found->second.pin;
+  const ssd::ShardId shard = pin.shard();
+  const bool stalled = found->second.stalled;
   const bool cancelled = error.code == Code::unavailable;
-  const bool damaged = !error.ok() && !cancelled && found->second.current();
-  const uint64_t bytes = found->second.payloadBytes();
-  if (damaged) lose(found->second);
+  const bool damaged = !error.ok() && !cancelled && pin.current();
+  const uint64_t bytes = pin.payloadBytes();
+  ends(shard, now);
+  if (damaged) lose(pin);
   checks_.erase(found);
-  if (scrub_) {  // its owner may have gone
+  judgeRead(shard, error, now);
+  if (scrub_ && !stalled) {  // its owner may have gone
     lastScrub_.checked += !cancelled;
     lastScrub_.damaged += damaged;
     scrub_->bytes += cancelled ? 0 : bytes;
@@ -246,7 +297,7 @@ void SsdCore::checked(JobId job, const Error& error, Time now) {
       scrub_->told = now;
       send({.kind = MessageKind::progress, .id = scrub_->id, .bytes = scrub_->bytes});
     }
-    scrubSome();
+    scrubSome(now);
   }
   settle();
 }
@@ -261,7 +312,7 @@ size_t SsdCore::entries() const {
 
 bool SsdCore::paused() const {
   for (const Shard& shard : shards_) {
-    if (!shard.retired && !devices_[shard.spec.device.value].pause) return false;
+    if (!shard.retired && devices_[shard.spec.device.value].state == DeviceState::serving) return false;
   }
   return true;
 }
@@ -279,7 +330,17 @@ std::vector<ShardGauges> SsdCore::shards() const {
     if (std::holds_alternative<ssd::CommitPin>(persist.hold)) ++shown[persist.shard].commitPins;
   }
   for (const auto& [_, load] : loads_) ++shown[load.pin.shard().value].readPins;
-  for (const auto& [_, pin] : checks_) ++shown[pin.shard().value].readPins;
+  for (const auto& [_, check] : checks_) ++shown[check.pin.shard().value].readPins;
+  return shown;
+}
+
+std::vector<DeviceGauges> SsdCore::devices() const {
+  std::vector<DeviceGauges> shown;
+  for (const Device& device : devices_) {
+    shown.push_back({.state = device.state, .jobs = device.jobs, .stalled = 0, .leaving = device.leaving.size()});
+  }
+  for (const auto& [_, persist] : persists_) shown[shards_[persist.shard].spec.device.value].stalled += persist.stalled;
+  for (const auto& [_, load] : loads_) shown[shards_[load.pin.shard().value].spec.device.value].stalled += load.stalled;
   return shown;
 }
 

@@ -10,6 +10,7 @@
 //                  └─► waiting ─────┘ │                   │
 //                         │           │                   │
 //                         └───────────┴───────────────────┴─ dead version, error, forget, owner gone ─► over: no entry
+//   writing ──stalled──► over, when the job has ended: its device does nothing, and its version is dead from there on
 //   waiting: a Turn. writing: the WriteGuard and a job; until it has ended the owner leaves the bytes in the segment what they are.
 //   undecided: the CommitPin; the segment is not needed any more.
 // Life of a load
@@ -26,15 +27,28 @@
 //      and before the `loaded` that found it damaged.
 //   5. A persist ends older versions of its key first of all, whatever becomes of it, so that no older one is read afterwards.
 //   6. Without an owner nothing is sent, nothing is written that was not being written, and nothing undecided is left.
+//   7. What a device does or does not do concerns what is on it, and nothing else: no count, turn or patience is shared between devices
+//      but for values that find no other place.
 // Why a list that is sent in pieces names exactly what was decided when it was asked for and has not ended: each ring is walked up to
 // where its head was, so nothing claimed later is met; what was claimed and not decided then is remembered and left out. Of the rest,
 // an entry that ends before the walk comes to it is not named; one that ends later is named first and told as evicted behind it, on
 // the same ordered channel, or the owner has ended it itself. After `done` of an invalidation nothing is named that it has ended, as
 // the walk sees the ring of the moment.
 //
-// A shard whose writes have failed kWriteErrors times is retired: nothing is written there any more, its entries are read until they
-// fail. A device without space is paused: what would go there fails until, a while later, one persist is let through and written.
-// Values go to the devices in turn, and on each to its shards in turn, leaving out what is too small, retired or paused.
+// Values go to the device that has the fewest bytes to write, of those alike in turn, and on each to its shards in turn. So a slow one
+// holds no more of the memory than each of the others, and does not slow them down. Left out are shards that are too small or retired,
+// and devices that are out (outages.cpp):
+//
+//   serving ──no space──────────────────────────────────► full ─────┐
+//      ▲ ────kDeviceErrors writes in a row have failed──► failing ──┤ after kPause one persist is let through and tried
+//      │ ────as many reads, or: has ended no request ─────────────┐ │
+//      │     for kDevicePatience─► hung (tried when it has ended  │ │   given up: entries go, as if they were evicted; persists and loads
+//      │                           all of them) ────────given up ─┴─┤   under way are `stalled`
+//      └────────────────────────────it is written───────────────────┘
+//   gone: its files are not there any more. Given up, for good.
+// Whether a device does something is judged by its own requests alone: a write or read that moves bytes may take as long as it takes.
+// A shard whose writes have failed kWriteErrors times while others of its device are written is retired: nothing is written there any
+// more, its entries are read until they fail.
 //
 // Disk and Host never call back from within a call. One thread.
 #pragma once
@@ -57,14 +71,15 @@
 
 namespace fluxon::ssdd {
 
-using DeviceIndex = Id<struct DeviceIndexTag>;  // from 0
-
 // A persist is open until it is decided. An owner that has more at a time is told `tooMany`.
 constexpr size_t kMostPersists = 4096;
-constexpr size_t kMostLoads = 4096;
+constexpr size_t kMostLoads = 4096;    // of a device
 constexpr size_t kMostForgets = 64;  // the next one is done(tooMany) at once, before its jobs have ended
 constexpr unsigned kWriteErrors = 3;
+constexpr unsigned kDeviceErrors = 3;
 constexpr Duration kPause = seconds(1);
+constexpr Duration kDevicePatience = seconds(4);
+constexpr Duration kTick = milliseconds(500);
 constexpr size_t kMostChecks = 4;
 // Entries that work() looks at for a list, and for a scrub: some 100 ns each.
 constexpr size_t kEntriesAtOnce = 1024;
@@ -92,6 +107,15 @@ struct ScrubGauges {  // entries, of the scrub under way or the last one; total 
   uint64_t checked = 0, total = 0, damaged = 0;
 };
 
+enum class DeviceState : uint8_t { serving, full, failing, hung, gone };
+
+struct DeviceGauges {
+  DeviceState state = DeviceState::serving;
+  size_t jobs = 0;     // that the device has not answered
+  size_t stalled = 0;  // persists and loads among them
+  size_t leaving = 0;  // shards whose entries are being given up
+};
+
 struct ShardGauges {
   bool retired = false;
   uint64_t capacityBytes = 0, headPosition = 0, tailPosition = 0, usedBytes = 0, deadBytes = 0;
@@ -115,20 +139,26 @@ class SsdCore {
   // protocol: the message makes no sense and has had no effect; the channel is to be ended.
   [[nodiscard]] Error message(const ssd::Message&, Time now);
   void written(JobId, const Result<uint32_t>& payloadCrc, Time now);
-  void progress(JobId, uint64_t bytes);
-  void readDone(JobId, const Error&);
+  void progress(JobId, uint64_t bytes, Time now);
+  void readDone(JobId, const Error&, Time now);
   void checked(JobId, const Error&, Time now);
+  // Time goes by. To be called each kTick.
+  void tick(Time now);
+  // The files of a device are not to be found any more.
+  void deviceGone(DeviceIndex, Time now);
 
-  // A list or a scrub goes on by work(), a piece for each call: as soon as hasWork(), or later, while much waits to be sent.
-  bool hasWork() const { return list_ || (scrub_ && !scrub_->tour.done() && checks_.size() < kMostChecks); }
+  // A list, a scrub, and what is given up go on by work(), a piece for each call: as soon as hasWork(), or later, while much waits to be
+  // sent.
+  bool hasWork() const;
   void work();
 
   // Committed ones.
   size_t entries() const;
   bool hasEntries() const { return entries() > 0; }
-  // No persist succeeds: each device is without space, or no shard is left.
+  // No persist succeeds: each device is out, or no shard is left.
   bool paused() const;
   std::vector<ShardGauges> shards() const;
+  std::vector<DeviceGauges> devices() const;
   const SsdCounters& counters() const { return counters_; }
   const ScrubGauges& lastScrub() const { return lastScrub_; }
 
@@ -140,27 +170,37 @@ class SsdCore {
     unsigned writeErrors = 0;
     bool retired = false;
   };
-  struct Pause {
-    Time until;
-    bool probed = false;  // a persist has been let through and is not written yet
-  };
   struct Device {
     std::vector<size_t> shards;
     size_t next = 0;  // of these
-    std::optional<Pause> pause;
+    DeviceState state = DeviceState::serving;
+    Time until{0};            // not serving: nothing is tried before
+    bool probed = false;      // a persist has been let through and is not written yet
+    uint64_t writeBytes = 0;  // of persists that wait or are written here, but for stalled ones
+    size_t jobs = 0, loads = 0;
+    Time moved{0};            // the last end or progress of a job, or the first of a row began
+    unsigned writeErrors = 0, readErrors = 0;  // in a row
+    std::deque<ssd::Walk> leaving;             // over what is being given up
   };
   struct Persist {
     ssd::Version version;
     uint64_t offset = 0;
     uint64_t bytes = 0;
     size_t shard = 0;
+    uint64_t counted = 0;    // in its device's writeBytes
     bool probe = false;      // of its device
     bool forgotten = false;  // being written for nobody
+    bool stalled = false;    // the owner has been told
     std::variant<std::monostate, ssd::Turn, ssd::WriteGuard, ssd::CommitPin> hold;
   };
   struct Load {
     uint64_t id;
     ssd::ReadPin pin;
+    bool stalled = false;
+  };
+  struct Check {
+    ssd::ReadPin pin;
+    bool stalled = false;  // no scrub waits for it
   };
   // A walk over all rings.
   struct Tour {
@@ -195,22 +235,36 @@ class SsdCore {
   void judgeWrite(Persist&, const Error&, Time now);
   void releaseProbe(Persist&);
   void retire(Shard&, Time now);
+  void moveWaiting(Shard&, Time now);
+  void uncount(Persist&);
   void decided(const ssd::Message&);
   void serve(Shard&);
   void settle();
   void dropOpen();
 
+  // outages.cpp
+  Device& deviceOf(ssd::ShardId shard) { return devices_[shards_[shard.value].spec.device.value]; }
+  void begins(ssd::ShardId, Time now);
+  void ends(ssd::ShardId, Time now);
+  void judgeRead(ssd::ShardId, const Error&, Time now);
+  void takeOut(Device&, DeviceState, Time now);
+  void giveUp(Device&);
+  void giveUpSome();
+  bool outOfReach(const Device&) const;
+
   // ssd_core.cpp
-  void load(const ssd::Message&);
+  void load(const ssd::Message&, Time now);
   void endLoad(uint64_t id, Code);
   void invalidate(const ssd::Message&);
   void forget(uint64_t id);
   void answerForgets();
   void lose(const ssd::ReadPin&);
+  void evict(const ssd::Version&);
   void list(uint64_t id);
   void listSome();
   void scrub(uint64_t id, Time now);
-  void scrubSome();
+  void scrubSome(Time now);
+  size_t checksAwaited() const;
   Tour tour();
   JobId nextJob() { return JobId(nextJob_++); }
   bool inSegment(uint64_t offset, uint64_t bytes) const { return offset <= segmentBytes_ && bytes <= segmentBytes_ - offset; }
@@ -224,17 +278,19 @@ class SsdCore {
   uint64_t segmentBytes_ = 0;
   ssd::KeyIndex index_;
   std::deque<Shard> shards_;
-  std::vector<Device> devices_;
+  std::deque<Device> devices_;
   size_t nextDevice_ = 0;
   std::unordered_map<uint64_t, Persist> persists_;  // by the owner's id
   std::map<JobId, uint64_t> writes_;                // whose persist
   std::map<JobId, Load> loads_;
-  std::map<JobId, ssd::ReadPin> checks_;
+  std::map<JobId, Check> checks_;
   std::optional<List> list_;
   std::optional<Scrub> scrub_;
   ScrubGauges lastScrub_;
   std::deque<Forget> forgets_;
   uint64_t nextJob_ = 1;
+  size_t stalledPersists_ = 0;
+  Time now_{0};  // of the last call that said it
   SsdCounters counters_;
 };
 

@@ -45,7 +45,11 @@ ClusterFacts askCluster(const Config& config, const shm::Paths& paths, uint32_t 
     if (!shm::LockFile::held(paths.file(node, "lock"))) continue;
     facts.runningHere.push_back(node);
     const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
-    if (ssdd && ssdd.value() && ssdd.value()->attached.value_or(false) && ssdd.value()->report.paused) facts.paused.push_back(node);
+    if (!ssdd || !ssdd.value() || !ssdd.value()->attached.value_or(false)) continue;
+    if (ssdd.value()->report.paused) facts.paused.push_back(node);
+    for (const SsddReport::Device& device : ssdd.value()->report.devices) {
+      if (device.state != "serving") facts.devicesOut.push_back(device.path + " (" + device.state + ")");
+    }
   }
   for (const LostDaemon& lost : lostDaemons(paths)) facts.lost.push_back(lost.text());
   if (!facts.lost.empty() || (facts.elsewhere.empty() && !facts.masterRuns && facts.runningHere.empty())) return facts;

@@ -325,6 +325,9 @@ Finding checkCluster(const ClusterFacts& facts) {
     return {Verdict::warn, "cluster", found + "; nothing is written to the SSD of " + joined(facts.paused),
             "see the log of fluxon-ssdd there: the disk is full, or has failed"};
   }
+  if (!facts.devicesOut.empty()) {
+    return {Verdict::warn, "cluster", found + "; nothing is written to " + joined(facts.devicesOut), "see the log of fluxon-ssdd there"};
+  }
   return {Verdict::ok, "cluster", found, ""};
 }
 

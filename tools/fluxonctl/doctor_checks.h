@@ -156,6 +156,7 @@ struct ClusterFacts {
   Error error;                           // of asking the master
   bool ssd = false;                      // nodes of this host have an SSD tier
   std::vector<std::string> paused;       // nodes of this host whose ssdd can write nothing
+  std::vector<std::string> devicesOut;   // of those nodes: "path (state)"
   struct Member {
     std::string node, state;
     bool ssdd = false;                   // an ssdd is attached to its owner

@@ -30,6 +30,8 @@ Cell unknownUnless(const std::optional<uint64_t>& value, Cell (*cell)(const std:
 
 std::vector<Cell> deviceCells(const SsddReport::Device& device) {
   return {{"path", quoted(device.path), text("", device.path).json},
+          text("state", device.state),
+          number("stalled", device.stalled),
           size("capacity_bytes", device.capacityBytes),
           unknownUnless(device.usedBytes, size, "used_bytes"),
           size("block_bytes", device.blockBytes),
@@ -40,6 +42,7 @@ std::vector<Cell> deviceCells(const SsddReport::Device& device) {
           number("oldest_ms", device.oldestMs),
           number("reads", device.reads),
           number("writes", device.writes),
+          number("writes_direct", device.writesDirect),
           size("read_bytes", device.readBytes),
           size("written_bytes", device.writtenBytes),
           number("read_errors", device.readErrors),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace fluxon::ctl {
 namespace {
@@ -12,6 +13,11 @@ uint64_t of(const shm::Word& word) { return word.load(std::memory_order_relaxed)
 uint64_t msSince(uint64_t ns, Time now) {
   const auto nowNs = static_cast<uint64_t>(std::max<int64_t>(now.ns, 0));
   return ns < nowNs ? (nowNs - ns) / 1'000'000 : 0;
+}
+
+std::string deviceState(uint64_t state) {
+  static constexpr const char* kStates[] = {"serving", "full", "failing", "hung", "gone"};
+  return state < std::size(kStates) ? kStates[state] : "invalid";
 }
 
 SsddReport::Device deviceOf(const ssd::ShownDevice& from, Time now) {
@@ -25,6 +31,9 @@ SsddReport::Device deviceOf(const ssd::ShownDevice& from, Time now) {
   to.readBytes = of(from.readBytes), to.writtenBytes = of(from.writtenBytes);
   to.readErrors = of(from.readErrors), to.writeErrors = of(from.writeErrors);
   to.registeredBytes = of(from.registeredBytes);
+  to.writesDirect = of(from.writesDirect);
+  to.state = deviceState(of(from.state));
+  to.stalled = of(from.stalled);
   if (const uint64_t oldest = of(from.oldestNs); oldest != 0) to.oldestMs = msSince(oldest, now);
   return to;
 }
@@ -60,6 +69,7 @@ Result<SsddReport> reportOf(const ssd::SsddHeader& header, const ssd::SsddStatus
   report.counters = {{"persists", of(status.persists)},
                      {"persists_failed", of(status.persistsFailed)},
                      {"persists_ignored", of(status.persistsIgnored)},
+                     {"given_up", of(header.givenUp)},
                      {"too_large", of(status.tooLarge)},
                      {"loads", of(status.loads)},
                      {"loads_missed", of(status.loadsMissed)},

@@ -21,6 +21,9 @@ struct SsddReport {
     std::optional<uint64_t> usedBytes;  // of its shards; nullopt: not all shards are shown
     bool direct = false;
     uint64_t readsQueued = 0, writesQueued = 0, reads = 0, writes = 0, readBytes = 0, writtenBytes = 0, readErrors = 0, writeErrors = 0;
+    uint64_t writesDirect = 0;     // records that were not copied
+    std::string state;             // "serving", "full", "failing", "hung", "gone"; "invalid" for a value that is none
+    uint64_t stalled = 0;          // persists and loads that it does not answer
     uint64_t registeredBytes = 0;  // of the segment
     uint64_t oldestMs = 0;  // that the oldest I/O under way has taken so far
   };

@@ -1,0 +1,183 @@
+// OwnerCore: what is loaded from its SSD, for gets of this host and for other hosts.
+//
+// Life of a stage, a value that is brought from here for an owner of another host, by order of the master:
+//   loading and readable ──loaded──► readable ──unstage──► (nobody reads or writes it) ──► over: unstaged is said, the extent is free
+//   Peers read what is loaded already. A failed load fails them; the stage stays until the master ends it.
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/mark.h"
+#include "owner_core.h"
+
+namespace fluxon::owner {
+
+void OwnerCore::loadBegins(Flight& flight, Time now) {
+  flight.load = true;
+  flight.ssd = ssdLife_;
+  if (!ssdLife_) return;
+  asks(now);
+  ++loads_;
+}
+
+void OwnerCore::loadEnds(const Flight& flight, Time now) {
+  if (!flight.ssd || flight.ssd != ssdLife_) return;
+  --loads_;
+  heard_ = now;
+}
+
+// Gets ask for another source, after the master has been told; so do those who fetch what is staged. The extents stay what they are.
+void OwnerCore::leaveLoads(Time now) {
+  loads_ = 0;
+  for (const auto& [id, flight] : flights_) leaveLoad(id, flight, "ssdd has ended", now);
+}
+
+void OwnerCore::leaveLoad(uint64_t id, const Flight& flight, const char* why, Time now) {
+  if (!flight.load || flight.orphan) return;
+  if (flight.staged) {
+    const Export& exported = exports_.at(flight.staged);
+    if (exported.readable && !exported.ending) host_.exportFailed(flight.staged);
+    return;
+  }
+  const std::string key(directory_.key(flight.slot));
+  if (controls_.at(key).flight == id) controls_.at(key).flight = 0;
+  for (Waiting& waiting : takeWaiting(key, id)) {
+    FLUXON_MARK("owner: a get does not wait for the end of an ssdd's load");
+    waiting.command.avoid = settings_.node;
+    waiting.command.alone = true;
+    putOff(waiting.caller, std::move(waiting.command), why, now);
+  }
+}
+
+void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
+  if (message.items.size() != 1) return;
+  if (!begins(message.command)) return;  // it comes twice, or after its end
+  const rpc::Version& item = message.items.front();
+  rpc::Request answer;
+  answer.kind = rpc::RequestKind::staged;
+  answer.command = message.command;
+  const uint64_t size = extentBytes(item.bytes);
+  const auto refuse = [&](Code code) {
+    answer.code = code;
+    request(std::move(answer), {}, shm::CommandKind{});
+  };
+  if (item.key.empty() || item.key.size() > kMaxKeyBytes || size > segmentBytes_ || item.offset > segmentBytes_ - size ||
+      !rpc::isStaged(message.exportId) || exports_.count(message.exportId) != 0)
+    return refuse(Code::protocol);
+  if (!ssdLife_) return refuse(Code::miss);
+  const std::optional<uint32_t> slot =
+      directory_.grant(item.key, keyHash(item.key), item.offset, item.bytes, kSsdWriter.value, message.command);
+  if (!slot) {
+    ++counters_.directoryFull;
+    return refuse(Code::noSpace);
+  }
+  ++counters_.staged;
+  const uint64_t id = nextTask_++;
+  Flight flight;
+  flight.slot = *slot;
+  flight.since = now;
+  flight.putId = item.putId;
+  flight.ordered = message.command;
+  loadBegins(flight, now);
+  flight.staged = message.exportId;
+  flights_.emplace(id, std::move(flight));
+  Export& exported = exports_[message.exportId];
+  exported.slot = *slot;
+  exported.since = now;
+  exported.staged = true;
+  exported.loading = id;
+  host_.exportValue(message.exportId, item.offset, item.bytes, 0);
+  Fetch fetch;
+  fetch.id = id;
+  fetch.key = item.key;
+  fetch.putId = item.putId;
+  fetch.offset = item.offset;
+  fetch.bytes = item.bytes;
+  fetch.deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
+  fetch.ssd = true;
+  host_.fetch(std::move(fetch));
+  request(std::move(answer), {}, shm::CommandKind{});
+}
+
+void OwnerCore::loading(uint64_t flight, uint64_t bytes, Time now) {
+  const auto found = flights_.find(flight);
+  if (found == flights_.end()) return;
+  heard_ = now;
+  if (!found->second.staged) return;
+  Export& exported = exports_.at(found->second.staged);
+  if (bytes < exported.loaded || bytes > directory_.payloadBytes(exported.slot)) {
+    giveUpSsd("it counts bytes that cannot be", now);
+    return flush(now);
+  }
+  exported.loaded = bytes;
+  if (exported.readable && !exported.ending) host_.exportProgress(found->second.staged, bytes);
+}
+
+// A load has failed. What is not there, or damaged, is over for good: ssdd hears that before the master does, so that no list names what
+// the master does not know any more.
+bool OwnerCore::dropUnreadable(uint32_t slot, PutId putId, Code code) {
+  if (code != Code::miss && code != Code::corrupt && code != Code::system) return false;
+  if (ssdLife_) host_.ssd({ssd::MessageKind::drop, 0, std::string(directory_.key(slot)), putId});
+  return true;
+}
+
+void OwnerCore::stageLoaded(const Flight& flight, Code code, Time now) {
+  const ExportId id = flight.staged;
+  const bool ok = code == Code::ok;
+  Export& exported = exports_.at(id);
+  exported.loading = 0;
+  if (!ok) ++counters_.ssdLoadsFailed;
+  // Who asked for it asks again: the master should know by then.
+  if (!ok && !exported.orphan && dropUnreadable(exported.slot, flight.putId, code)) {
+    evicted_.push_back({std::string(directory_.key(exported.slot)), flight.putId});
+    evictedSince_ = Time{0};
+  }
+  if (ok) counters_.ssdLoadedBytes += directory_.payloadBytes(exported.slot);
+  if (exported.readable && !exported.ending) {
+    if (ok) host_.exportProgress(id, directory_.payloadBytes(exported.slot));
+    if (!ok) host_.exportFailed(id);
+  }
+  settleStage(id, now);
+  flush(now);
+}
+
+void OwnerCore::unstage(const rpc::MasterMessage& message, Time now) {
+  const auto found = exports_.find(message.exportId);
+  if (found == exports_.end()) {
+    FLUXON_MARK("owner: an order to unstage comes twice");
+    rpc::Request done;
+    done.kind = rpc::RequestKind::unstaged;
+    done.command = message.command;
+    request(std::move(done), {}, shm::CommandKind{});
+    return;
+  }
+  found->second.unstage = message.command;
+  endExport(message.exportId);
+  settleStage(message.exportId, now);
+}
+
+// Its end, when nobody reads or writes the extent any more.
+void OwnerCore::settleStage(ExportId id, Time) {
+  const auto found = exports_.find(id);
+  if (found == exports_.end()) return;  // over already, if the host said at once that nobody reads
+  const Export& exported = found->second;
+  if (exported.readable || (!exported.unstage && !exported.orphan)) return;
+  if (exported.orphan && exported.loading != 0) {
+    FLUXON_MARK("owner: a stage ends after its term, and before its load");
+    flights_.at(exported.loading).staged = ExportId();  // whose end frees the extent
+  } else if (exported.loading != 0) {
+    return;
+  } else {
+    directory_.release(exported.slot);
+  }
+  if (!exported.orphan) {
+    rpc::Request done;
+    done.kind = rpc::RequestKind::unstaged;
+    done.command = exported.unstage;
+    request(std::move(done), {}, shm::CommandKind{});
+  } else {
+    FLUXON_MARK("owner: a stage ends after its term");
+  }
+  exports_.erase(found);
+}
+
+}  // namespace fluxon::owner

@@ -1,0 +1,114 @@
+// SsdCore: devices that do nothing, fail or are gone. The states of a device are drawn at the head of ssd_core.h.
+//
+// A request that the kernel has not answered may still read from the segment, or write into it, for as long as that takes; nothing ends
+// it. So a device that is out keeps its guards, and the owner keeps the extents, until the last answer. All that can be done without that
+// answer is done at once: what has started nothing is taken back, who waits is told (`stalled`), versions that are being written die,
+// and entries go in slices, as there may be millions. An entry that has not gone yet goes when it is asked for.
+#include "base/mark.h"
+#include "ssd_core.h"
+
+namespace fluxon::ssdd {
+
+using ssd::MessageKind;
+
+void SsdCore::begins(ssd::ShardId shard, Time now) {
+  Device& device = deviceOf(shard);
+  if (device.jobs++ == 0) device.moved = now;
+}
+
+void SsdCore::ends(ssd::ShardId shard, Time now) {
+  Device& device = deviceOf(shard);
+  device.moved = now;
+  if (--device.jobs > 0 || device.state != DeviceState::hung) return;
+  FLUXON_MARK("ssdd: a device that hung has answered everything");
+  device.state = DeviceState::failing;
+  device.until = now;
+}
+
+// Not for what is damaged: a device that brings other bytes than were written does answer.
+void SsdCore::judgeRead(ssd::ShardId shard, const Error& error, Time now) {
+  Device& device = deviceOf(shard);
+  if (error.ok() || error.code == Code::corrupt) device.readErrors = 0;
+  if (error.code != Code::system || ++device.readErrors < kDeviceErrors || device.state == DeviceState::gone) return;
+  FLUXON_MARK("ssdd: a device cannot be read");
+  takeOut(device, DeviceState::failing, now);
+  giveUp(device);
+}
+
+// Nothing is written there before a probe. What waits for a place goes elsewhere.
+void SsdCore::takeOut(Device& device, DeviceState why, Time now) {
+  device.writeErrors = device.readErrors = 0;
+  if (device.state == DeviceState::hung && why != DeviceState::gone) return;  // until it has answered everything
+  device.state = why;
+  device.until = why == DeviceState::failing ? now + kPause : Time::never();
+  for (const size_t shard : device.shards) {
+    shards_[shard].writeErrors = 0;
+    moveWaiting(shards_[shard], now);
+  }
+}
+
+void SsdCore::giveUp(Device& device) {
+  FLUXON_MARK("ssdd: what is on a device is given up");
+  disk_.cancelQueued(shards_[device.shards.front()].spec.device);
+  const auto here = [&](ssd::ShardId shard) { return &deviceOf(shard) == &device; };
+  device.leaving.clear();
+  for (const size_t shard : device.shards) device.leaving.emplace_back(*shards_[shard].ring);
+  for (const auto& [_, id] : writes_) {
+    Persist& persist = persists_.at(id);
+    if (!here(ssd::ShardId(persist.shard)) || persist.stalled) continue;
+    index_.drop(persist.version.key, persist.version.putId);
+    uncount(persist);
+    persist.stalled = true;
+    ++stalledPersists_;
+    tell(MessageKind::stalled, id);
+  }
+  for (auto& [_, load] : loads_) {
+    if (!here(load.pin.shard()) || std::exchange(load.stalled, true)) continue;
+    tell(MessageKind::stalled, load.id);
+  }
+  for (auto& [_, check] : checks_) check.stalled = check.stalled || here(check.pin.shard());
+}
+
+void SsdCore::giveUpSome() {
+  size_t steps = kEntriesAtOnce;
+  for (Device& device : devices_) {
+    while (!device.leaving.empty()) {
+      std::optional<ssd::ReadPin> pin = device.leaving.front().next(steps);
+      if (pin) {
+        const ssd::Version version = pin->version();
+        pin.reset();
+        evict(version);
+      } else if (device.leaving.front().done()) {
+        device.leaving.pop_front();
+      } else {
+        return;
+      }
+    }
+  }
+}
+
+bool SsdCore::outOfReach(const Device& device) const {
+  return device.state == DeviceState::hung || device.state == DeviceState::gone || !device.leaving.empty();
+}
+
+void SsdCore::tick(Time now) {
+  now_ = now;
+  for (Device& device : devices_) {
+    const bool out = device.state == DeviceState::hung || device.state == DeviceState::gone;
+    if (out || device.jobs == 0 || now < device.moved + kDevicePatience) continue;
+    FLUXON_MARK("ssdd: a device hangs");
+    takeOut(device, DeviceState::hung, now);
+    giveUp(device);
+  }
+  if (scrub_) scrubSome(now);
+  if (!persists_.empty() || !loads_.empty()) tell(MessageKind::alive, 0);
+}
+
+void SsdCore::deviceGone(DeviceIndex index, Time now) {
+  Device& device = devices_[index.value];
+  if (device.state == DeviceState::gone) return;
+  takeOut(device, DeviceState::gone, now);
+  giveUp(device);
+}
+
+}  // namespace fluxon::ssdd
