@@ -136,7 +136,8 @@ interface Master {
 }
 
 interface Session {
-  submit @0 (requests :List(Request), lowestUnanswered :UInt64) -> (messages :List(MasterMessage));
+  submit @0 (requests :List(Request), lowestUnanswered :UInt64, stragglers :List(UInt64)) -> (messages :List(MasterMessage));
+  # All requests below lowestUnanswered have been answered, but for the stragglers, of which the master minds 1024.
   leave @1 (keeps :Bool);
   # The owner serves nothing any more. `keeps`: its values stay where they are for its next life; else its replicas and its
   # membership end.

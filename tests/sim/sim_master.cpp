@@ -72,13 +72,14 @@ SimMaster::Registration SimMaster::registerOwner(const rpc::Registration& regist
   return result;
 }
 
-void SimMaster::handle(master::Member& member, uint64_t connection, std::vector<rpc::Request> requests, OperationId lowest) {
+void SimMaster::handle(master::Member& member, uint64_t connection, std::vector<rpc::Request> requests, OperationId lowest,
+                       const std::vector<OperationId>& stragglers) {
   std::vector<std::string> named;  // what may be known to be on its SSD from now on
   for (const rpc::Request& request : requests) {
     if (request.kind != rpc::RequestKind::ssdCommit && request.kind != rpc::RequestKind::inventory) continue;
     for (const rpc::Version& item : request.items) named.push_back(item.key);
   }
-  core_->handle(member, std::move(requests), lowest, scheduler_.now());
+  core_->handle(member, std::move(requests), lowest, scheduler_.now(), stragglers);
   const SimSsdd* const ssdd = named.empty() ? nullptr : world_.owner(member.node())->ssdd();
   const auto known = ssdd && ssdd->content() == member.ssdLife ? member.onSsd.find(member.ssdLife) : member.onSsd.end();
   if (known != member.onSsd.end()) {

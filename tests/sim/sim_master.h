@@ -40,7 +40,8 @@ class SimMaster final : public Process, private master::Outbox {
   };
   Registration registerOwner(const rpc::Registration&);
   bool durable(uint64_t version) const { return version <= core_->persistedVersion(); }
-  void handle(master::Member& member, uint64_t connection, std::vector<rpc::Request> requests, OperationId lowest);
+  void handle(master::Member& member, uint64_t connection, std::vector<rpc::Request> requests, OperationId lowest,
+              const std::vector<OperationId>& stragglers);
   void lost(master::Member& member, uint64_t connection);
   void left(master::Member& member, master::MasterCore::Content);
 

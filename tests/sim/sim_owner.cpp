@@ -60,6 +60,9 @@ void SimOwner::start() {
                                             .inventoryPage = kInventoryPage,
                                             .pagesAtOnce = kPagesAtOnce,
                                             .persistsAtOnce = world_.persistsAtOnce(),
+                                            .straggles = 4,
+                                            .stragglers = 3,
+                                            .ahead = 16,
                                             .awaitsSsd = leftBehind_ && writer_->ssd()};
   core_ = std::make_unique<owner::OwnerCore>(settings, *writer_, memory_->segment(), place_.segmentBytes, host);
   rpc::Registration registration;
@@ -282,8 +285,8 @@ void SimOwner::settle() {
   if (connection_ && !queue_.empty() && enrolment_->joined()) {
     for (const rpc::Request& request : queue_) world_.show(name(), request);
     const std::shared_ptr<Connection> to = connection_;
-    world_.toMaster(to, [to, requests = std::exchange(queue_, {}), lowest = core_->lowestUnanswered()](SimMaster& master) {
-      master.handle(*to->member, to->number, requests, lowest);
+    world_.toMaster(to, [to, requests = std::exchange(queue_, {}), open = core_->unanswered()](SimMaster& master) {
+      master.handle(*to->member, to->number, requests, open.lowest, open.stragglers);
     });
   }
   if (enrolment_->fenced()) {

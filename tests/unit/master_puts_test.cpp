@@ -306,6 +306,65 @@ TEST_CASE("master: a request that still runs is not run twice and is answered on
   CHECK(b.answer(done).published);
 }
 
+TEST_CASE("master: ids run on past a straggler without end, and it is carried out once however often it comes") {
+  World w;
+  Owner a = w.join("a"), b = w.join("b");
+  a.put("k");
+  const OperationId waits = b.done(b.start("k"));
+  const OperationId lost(waits.value + 1);  // with its connection: it comes later
+  rpc::Request beat;
+  const auto beatAt = [&](uint64_t id, std::vector<OperationId> stragglers, uint64_t lowest) {
+    beat.id = OperationId(id);
+    w.core.handle(*b.member, {beat}, OperationId(lowest), w.now, stragglers);
+    return b.answer(beat.id).code;
+  };
+  for (uint64_t id = 100; id < 1'000'000; id += 100'000) CHECK(beatAt(id, {waits, lost}, id) == Code::ok);
+  b.askAgain(waits);
+  CHECK_FALSE(b.answered(waits));
+  a.invalidateDone();
+  CHECK(b.answer(waits).published);
+  b.askAgain(waits);
+  CHECK(b.answers(waits) == 2);
+  CHECK(w.core.counters().putsPublished == 2);
+  rpc::Request late;
+  late.kind = rpc::RequestKind::stat;
+  late.key = "k";
+  late.id = lost;
+  w.core.handle(*b.member, {late}, OperationId(1), w.now);  // of an earlier connection: it forgets nothing
+  CHECK(b.answer(lost).code == Code::ok);
+  // Answered ones are forgotten, and a late message that still names them brings them back no more.
+  CHECK(beatAt(1'000'000, {}, 1'000'000) == Code::ok);
+  CHECK(beatAt(1'000'001, {waits}, 1'000'000) == Code::ok);
+  b.askAgain(waits);
+  CHECK(b.answer(waits).code == Code::protocol);
+  CHECK(w.core.counters().putsPublished == 2);
+}
+
+TEST_CASE("master: however far ids have run ahead, heartbeats and answers to orders count") {
+  World w;
+  Owner a = w.join("a"), b = w.join("b");
+  a.put("k");
+  const OperationId done = b.done(b.start("k"));
+  const auto order = a.orders(rpc::CommandKind::invalidate).at(0);
+  rpc::Request far;
+  far.kind = rpc::RequestKind::invalidateDone;
+  far.command = order.command;
+  far.id = OperationId(1'000'000);
+  w.core.handle(*a.member, {far}, OperationId(1), w.now);
+  CHECK(a.answer(far.id).code == Code::ok);
+  CHECK(b.answer(done).published);
+  far = {};
+  far.id = OperationId(1'000'001);
+  w.now = w.now + seconds(5);
+  w.core.handle(*a.member, {far}, OperationId(1), w.now);
+  CHECK(a.member->leaseEnd == leaseEnd(w.core.settings().lease, w.now));
+  far.kind = rpc::RequestKind::putStart;
+  far.key = "l";
+  far.id = OperationId(1'000'002);
+  w.core.handle(*a.member, {far}, OperationId(1), w.now);
+  CHECK(a.answer(far.id).code == Code::protocol);
+}
+
 TEST_CASE("master: a request below the lowest unanswered one is refused and not carried out") {
   World w;
   Owner a = w.join("a");

@@ -85,13 +85,13 @@ struct HostStub final : Host {
 };
 
 struct Node {
-  explicit Node(uint64_t maxKeys = 64, bool join = true)
+  explicit Node(uint64_t maxKeys = 64, bool join = true, OwnerCore::Settings settings = {.node = "n"})
       : shape(shm::DirectoryWriter::shapeFor(maxKeys, kSegmentBytes)),
         directoryPages(shm::directoryFileBytes(shape.buckets, shape.overflowSlots)),
         keyPages(shm::keysFileBytes(shape.keysBytes)),
         segmentPages(kSegmentBytes),
         directory(shm::DirectoryWriter::layout(directoryPages.data(), keyPages.data(), shape, Incarnation(1), "c", "n"), shape),
-        core({.node = "n"}, directory, segmentPages.data(), kSegmentBytes, host) {
+        core(std::move(settings), directory, segmentPages.data(), kSegmentBytes, host) {
     if (join) rejoin();
   }
 

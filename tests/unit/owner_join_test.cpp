@@ -81,12 +81,12 @@ TEST_CASE("owner connection: what is not answered is sent again, with its id, an
   n.core.reconnected(seconds(10), n.now);
   CHECK(n.host.sent.size() == 2);
   CHECK(n.host.sent[0].id == first.id);
-  CHECK(n.core.lowestUnanswered() == first.id);
+  CHECK(n.core.unanswered().lowest == first.id);
   n.started(first, PutId(7), 8192);
   n.started(first, PutId(7), 8192);
   CHECK(n.answer(put).code == Code::ok);
   CHECK(n.core.grants() == 1);
-  CHECK(n.core.lowestUnanswered() > first.id);
+  CHECK(n.core.unanswered().lowest > first.id);
 }
 
 TEST_CASE("owner connection: joining again extends the lease and serves on") {
@@ -256,6 +256,54 @@ TEST_CASE("owner join: readers see another serving incarnation") {
   n.core.joined(Incarnation(300), seconds(10), n.now, n.now);
   CHECK(header->servingIncarnation.load() == 300);
   CHECK(before != 300);
+}
+
+TEST_CASE("owner: a request that waits does not keep later ones from being sent, and too many such ones hold the next back") {
+  Node n(64, true, {.node = "n", .straggles = 4, .stragglers = 2, .ahead = 16});
+  n.host.sent.clear();
+  const auto look = [&](const std::string& key) {
+    n.run(shm::CommandKind::stat, key);
+    return n.host.sent.back();
+  };
+  const auto answer = [&](const rpc::Request& request) {
+    rpc::MasterMessage message;
+    message.reply.id = request.id;
+    message.reply.code = Code::miss;
+    n.core.message(message, n.now);
+  };
+  // Two wait, all others are answered: without end.
+  const rpc::Request one = look("one"), two = look("two");
+  for (int i = 0; i < 100; ++i) {
+    const size_t before = n.host.sent.size();
+    const rpc::Request next = look("k");
+    REQUIRE(n.host.sent.size() == before + 1);
+    answer(next);
+  }
+  CHECK(n.core.unanswered().stragglers == std::vector<OperationId>{one.id, two.id});
+  CHECK(n.core.unanswered().lowest.value > two.id.value + 90);
+  // A third one is one too many.
+  const rpc::Request three = look("three");
+  size_t sent = 0;
+  for (int i = 0; i < 50; ++i) {
+    const size_t before = n.host.sent.size();
+    const rpc::Request next = look("l");
+    if (n.host.sent.size() == before) continue;
+    ++sent;
+    answer(next);
+  }
+  CHECK(sent >= 14);
+  CHECK(sent <= 16);
+  // The lease goes on, and what is held back leaves when one of the three has its answer.
+  const size_t before = n.host.sent.size();
+  n.core.heartbeat({}, n.now);
+  CHECK(n.host.sent.size() == before + 1);
+  answer(one);
+  CHECK(n.host.sent.size() > before + 2);
+  while (n.core.requestsPending() > 1) {
+    const size_t count = n.host.sent.size();
+    for (size_t i = 0; i < count; ++i) answer(n.host.sent[i]);
+  }
+  CHECK(n.core.requestsPending() <= 1);
 }
 
 }  // namespace

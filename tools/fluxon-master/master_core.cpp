@@ -14,28 +14,52 @@ constexpr uint64_t kCountSlice = 100;           // keys counted in one slice of 
 constexpr uint64_t kLargestReserve = 256;       // extents of one reserve
 constexpr uint64_t kLongestKeyLeaseMs = uint64_t{365} * 86'400'000;
 
+// May be carried out more than once: a heartbeat, or an answer to an order, which is known by the order's id. So however far the ids of an
+// owner have run ahead, its lease goes on, and nobody waits for it for ever.
+bool repeatable(rpc::RequestKind kind) {
+  using Kind = rpc::RequestKind;
+  return kind == Kind::heartbeat || kind == Kind::invalidateDone || kind == Kind::reclaimDone || kind == Kind::staged ||
+         kind == Kind::unstaged;
+}
+
 }  // namespace
 
 const AnswerLog::Answer* AnswerLog::at(OperationId id) const {
-  return id.value >= lowest_ && id.value - lowest_ < answers_.size() ? &answers_[id.value - lowest_] : nullptr;
+  if (id.value < lowest_) {
+    const auto found = stragglers_.find(id.value);
+    return found == stragglers_.end() ? nullptr : &found->second;
+  }
+  return id.value - lowest_ < answers_.size() ? &answers_[id.value - lowest_] : nullptr;
 }
 AnswerLog::Seen AnswerLog::begin(OperationId id) {
-  if (id.value < lowest_) return Seen::forgotten;
-  if (id.value - lowest_ >= kWindow) return Seen::far;
-  if (id.value - lowest_ >= answers_.size()) answers_.resize(id.value - lowest_ + 1);
-  Answer& answer = answers_[id.value - lowest_];
+  const bool below = id.value < lowest_;
+  if (below && !stragglers_.count(id.value)) return Seen::forgotten;
+  if (!below && id.value - lowest_ >= kWindow) return Seen::far;
+  if (!below && id.value - lowest_ >= answers_.size()) answers_.resize(id.value - lowest_ + 1);
+  Answer& answer = below ? stragglers_.at(id.value) : answers_[id.value - lowest_];
   if (answer.begun) return answer.reply ? Seen::answered : Seen::running;
   answer.begun = true;
   return Seen::fresh;
 }
 void AnswerLog::finish(const rpc::Reply& reply) {
-  if (at(reply.id)) answers_[reply.id.value - lowest_].reply = reply;
+  if (!at(reply.id)) return;
+  (reply.id.value < lowest_ ? stragglers_.at(reply.id.value) : answers_[reply.id.value - lowest_]).reply = reply;
 }
 const rpc::Reply* AnswerLog::answer(OperationId id) const {
   const Answer* const found = at(id);
   return found && found->reply ? &*found->reply : nullptr;
 }
-void AnswerLog::forgetBelow(OperationId id) {
+void AnswerLog::forgetBelow(OperationId id, const std::vector<OperationId>& stragglers) {
+  const std::set<OperationId> open(stragglers.begin(), stragglers.end());
+  // Messages of an earlier connection may come late: what such a one does not name may be above its lowest id.
+  std::erase_if(stragglers_, [&](const auto& each) { return each.first < id.value && !open.count(OperationId(each.first)); });
+  for (const OperationId straggler : open) {
+    // One that has been forgotten stays so: it was answered. One that is not here yet is on its way, or is sent again.
+    if (straggler.value < lowest_ || straggler.value >= id.value || stragglers_.size() >= kMostStragglers) continue;
+    FLUXON_MARK("master: a request is unanswered long after later ones");
+    const Answer* const known = at(straggler);
+    stragglers_.emplace(straggler.value, known ? *known : Answer());
+  }
   for (; lowest_ < id.value && !answers_.empty(); ++lowest_) answers_.pop_front();
   lowest_ = std::max(lowest_, id.value);
 }
@@ -53,8 +77,9 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
   durable_.members = std::move(members);
 }
 
-void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, OperationId lowestUnanswered, Time now) {
-  member.answers.forgetBelow(lowestUnanswered);
+void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, OperationId lowestUnanswered, Time now,
+                        const std::vector<OperationId>& stragglers) {
+  member.answers.forgetBelow(lowestUnanswered, stragglers);
   for (rpc::Request& request : requests) {
     switch (member.answers.begin(request.id)) {
       case AnswerLog::Seen::running:
@@ -64,6 +89,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
         replyCode(member, request.id, Code::protocol, "request id below the lowest unanswered one");
         continue;
       case AnswerLog::Seen::far:
+        if (repeatable(request.kind)) break;
         replyCode(member, request.id, Code::protocol, "request id far beyond the lowest unanswered one");
         continue;
       case AnswerLog::Seen::answered: {

@@ -116,7 +116,9 @@ class MasterCore {
   Error undrain(const std::string& node);
   Error evictTo(const std::string& node, uint64_t percent, Time now);
 
-  void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now);
+  // Requests below the lowest unanswered one are answered and known to be so, but for the stragglers.
+  void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now,
+              const std::vector<OperationId>& stragglers = {});
 
   // Leases, deadlines, the recovery window, back-off. `nextWake` says when it has something to do. `heard`: what was sent here by then has
   // been handled; a lease that ended later is not judged yet, since its owner's word may be on its way.

@@ -33,18 +33,20 @@ namespace fluxon::master {
 enum class MemberState : uint8_t { reporting, joined, left, fenced };
 
 // Answers by request id, within a window that the owner moves on: each id is done once, a repetition gets the same reply.
-// Ids come without gaps, so the answers are a queue whose front is the lowest unanswered id.
+// Ids come without gaps, so the answers are a queue whose front is the lowest unanswered id. A few that are unanswered long after those
+// behind them (stragglers: who waits for space or for a silent owner) are kept apart, so the queue does not grow behind them.
 class AnswerLog {
  public:
   enum class Seen { fresh, running, answered, forgotten, far };
   Seen begin(OperationId id);
   void finish(const rpc::Reply& reply);
   const rpc::Reply* answer(OperationId id) const;
-  // Ids below are answered and known to be so.
-  void forgetBelow(OperationId id);
+  // Ids below are answered and known to be so, but for the stragglers.
+  void forgetBelow(OperationId id, const std::vector<OperationId>& stragglers);
 
  private:
-  static constexpr uint64_t kWindow = uint64_t{1} << 17;  // ids beyond it are refused: an owner never has that many open
+  static constexpr uint64_t kWindow = uint64_t{1} << 17;  // ids beyond it are refused: an owner holds its requests back at half of it
+  static constexpr size_t kMostStragglers = 1024;
   struct Answer {
     bool begun = false;
     std::optional<rpc::Reply> reply;
@@ -52,6 +54,7 @@ class AnswerLog {
   const Answer* at(OperationId id) const;
 
   std::deque<Answer> answers_;
+  std::map<uint64_t, Answer> stragglers_;  // below lowest_
   uint64_t lowest_ = 1;
 };
 

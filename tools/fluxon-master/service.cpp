@@ -34,7 +34,9 @@ class Service::SessionServer final : public schema::Session::Server {
 
   kj::Promise<void> submit(SubmitContext context) override {
     const auto params = context.getParams();
-    service_.core_.handle(*member_, rpc::decode(params.getRequests()), OperationId(params.getLowestUnanswered()), bootTime());
+    std::vector<OperationId> stragglers;
+    for (const uint64_t id : params.getStragglers()) stragglers.emplace_back(id);
+    service_.core_.handle(*member_, rpc::decode(params.getRequests()), OperationId(params.getLowestUnanswered()), bootTime(), stragglers);
     const std::vector<rpc::MasterMessage> ready = service_.channels_.take(*member_, connection_);
     rpc::encode(ready, context.getResults().initMessages(static_cast<unsigned>(ready.size())));
     service_.run();

@@ -89,6 +89,7 @@ void OwnerCore::part(bool keep, Time now) {
   }
   failPending(now);
   pending_.clear();
+  heldBack_.clear();
   putsAsked_ = 0;
   evictedTold_ = 0;
   beats_.clear();

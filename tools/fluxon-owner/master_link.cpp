@@ -144,7 +144,10 @@ void MasterLink::flush() {
     KJ_IF_MAYBE(session, (*connection)->session) {
       auto call = session->submitRequest();
       rpc::encode(queue_, call.initRequests(static_cast<unsigned>(queue_.size())));
-      call.setLowestUnanswered(core_.lowestUnanswered().value);
+      const OwnerCore::Unanswered unanswered = core_.unanswered();
+      call.setLowestUnanswered(unanswered.lowest.value);
+      auto stragglers = call.initStragglers(static_cast<unsigned>(unanswered.stragglers.size()));
+      for (unsigned i = 0; i < stragglers.size(); ++i) stragglers.set(i, unanswered.stragglers[i].value);
       queue_.clear();
       answered_ = nullptr;
       tasks_.add(call.send().then([this, life = registration().incarnation](capnp::Response<schema::Session::SubmitResults> result) {

@@ -14,6 +14,13 @@ constexpr Duration kRescan = seconds(1);
 constexpr Duration kReserveIdle = seconds(10);
 constexpr size_t kBeatsUnanswered = 4;
 
+// The lease, an inventory, or what the master waits for. Not the life of an SSD: what has been said of the one before comes first.
+bool goesAtOnce(rpc::RequestKind kind) {
+  using Kind = rpc::RequestKind;
+  return kind == Kind::heartbeat || kind == Kind::invalidateDone || kind == Kind::reclaimDone || kind == Kind::staged ||
+         kind == Kind::unstaged || kind == Kind::inventory;
+}
+
 }  // namespace
 
 OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* segment, uint64_t segmentBytes, Host& host)
@@ -36,14 +43,48 @@ void OwnerCore::reconnected(Duration lease, Time sent) {
 }
 
 OwnerCore::Pending& OwnerCore::request(rpc::Request request, Caller caller, shm::CommandKind command) {
-  request.id = OperationId(nextId_++);
-  Pending& pending = pending_[request.id];
+  Pending pending;
   pending.request = std::move(request);
   pending.caller = caller;
   pending.command = command;
   if (pending.request.kind == rpc::RequestKind::putStart) ++putsAsked_;
-  host_.send(pending.request);
-  return pending;
+  if (goesAtOnce(pending.request.kind) || (heldBack_.empty() && !full())) return send(std::move(pending));
+  FLUXON_MARK("owner: a request is held back");
+  heldBack_.push_back(std::move(pending));
+  return heldBack_.back();
+}
+
+OwnerCore::Pending& OwnerCore::send(Pending pending) {
+  pending.request.id = OperationId(nextId_++);
+  Pending& sent = pending_[pending.request.id] = std::move(pending);
+  host_.send(sent.request);
+  return sent;
+}
+
+OwnerCore::Unanswered OwnerCore::unanswered() const {
+  Unanswered result{OperationId(nextId_), {}};
+  for (const auto& [id, pending] : pending_) {
+    if (id.value + settings_.straggles >= nextId_ || result.stragglers.size() == settings_.stragglers) {
+      result.lowest = id;
+      break;
+    }
+    result.stragglers.push_back(id);
+  }
+  return result;
+}
+
+// The ids have run far ahead of the lowest unanswered one that is no straggler.
+bool OwnerCore::full() const {
+  return !pending_.empty() && nextId_ - pending_.begin()->first.value >= settings_.ahead &&
+         nextId_ - unanswered().lowest.value >= settings_.ahead;
+}
+
+void OwnerCore::sendHeldBack() {
+  while (!heldBack_.empty() && !full()) {
+    Pending next = std::move(heldBack_.front());
+    heldBack_.pop_front();
+    send(std::move(next));
+  }
 }
 
 void OwnerCore::open(const std::string& key) { ++controls_[key].open; }
@@ -227,6 +268,15 @@ void OwnerCore::flush(Time now) {
     report();
     return;
   }
+  // What cannot be told yet piles up further.
+  if (heldBack_.empty()) tellNews(now);
+  if (retired_.empty() || retiredScanning_) return;
+  if (putsAsked_ > 0) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
+  if (nextRetiredScan_ <= now) scanRetired(now);
+}
+
+// What is gone and what is wanted, each in one request.
+void OwnerCore::tellNews(Time now) {
   if (!dropped_.empty()) {
     rpc::Request drop;
     drop.kind = rpc::RequestKind::dropped;
@@ -249,9 +299,6 @@ void OwnerCore::flush(Time now) {
     ask.count = want.count;
     request(std::move(ask), {}, shm::CommandKind{});
   }
-  if (retired_.empty() || retiredScanning_) return;
-  if (putsAsked_ > 0) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
-  if (nextRetiredScan_ <= now) scanRetired(now);
 }
 
 void OwnerCore::scanRetired(Time now) {

@@ -38,7 +38,10 @@
 //   4. The serving lease runs from before the heartbeat was sent. Nothing is committed at or after its end.
 //   5. A slot becomes free only when no hazard word and no held word names it, by a scan begun after it left `committed`; then
 //      the master hears `release`, or `ok` as the result of a reclaim, exactly once.
-//   6. A request is kept until it is answered and sent again, with its id, after a lost connection of the same term.
+//   6. A request is kept until it is answered and sent again, with its id, after a lost connection of the same term. The master keeps
+//      answers from the lowest unanswered id on, within a window. A request that waits there while others pass is told to it by name (a
+//      straggler) and holds the window back no more. Where these are too many the next requests are held back here, well before the
+//      window ends; heartbeats and answers to orders never are.
 //   7. An extent that a fetch may still write, or that an export may still read, is in no state but granted or pending until the host
 //      has said that the fetch or the export is over. Those that ssdd writes carry its mark, so that the next life waits for it too.
 //   8. The header's content incarnation is that of the last life that the master has accepted the values of. It changes before this
@@ -164,6 +167,8 @@ class OwnerCore {
     size_t inventoryPageKeys = 64 * 1024;  // bytes of keys, until which more are added
     size_t pagesAtOnce = 4;                // not answered
     size_t persistsAtOnce = 128;  // told to ssdd; others wait here
+    // Ids after which an unanswered request is a straggler, how many are told, and how far ids go beyond the lowest other one.
+    uint64_t straggles = 1 << 14, stragglers = 1024, ahead = 1 << 16;
     bool awaitsSsd = false;       // ssdd of the last life lives, and may bring what it has: ssdExpected(false) ends the wait
   };
   OwnerCore(Settings, shm::DirectoryWriter&, char* segment, uint64_t segmentBytes, Host&);
@@ -220,7 +225,12 @@ class OwnerCore {
 
   // Set when the master refused an incarnation or term: the service must join again.
   bool fenced() const { return fenced_; }
-  OperationId lowestUnanswered() const { return pending_.empty() ? OperationId(nextId_) : pending_.begin()->first; }
+  // All requests below `lowest` have been answered but for the stragglers.
+  struct Unanswered {
+    OperationId lowest;
+    std::vector<OperationId> stragglers;
+  };
+  Unanswered unanswered() const;
   bool listening() const { return listening_; }
   bool reporting() const { return reporting_; }
   // The master has refused the values as a whole: they must be dropped before the next registration.
@@ -229,7 +239,7 @@ class OwnerCore {
   Duration lease() const { return lease_; }
 
   const OwnerCounters& counters() const { return counters_; }
-  size_t requestsPending() const { return pending_.size(); }
+  size_t requestsPending() const { return pending_.size() + heldBack_.size(); }
   size_t grants() const { return puts_.size(); }
   uint64_t reserveBytes() const { return reserve_.bytes(); }
   size_t retired() const { return retired_.size(); }
@@ -395,6 +405,9 @@ class OwnerCore {
 
   // owner_core.cpp
   Pending& request(rpc::Request, Caller, shm::CommandKind);
+  Pending& send(Pending);
+  bool full() const;
+  void sendHeldBack();
   void submit(uint32_t slot, Caller, shm::CommandKind, Time now);
   std::vector<uint32_t> retireOlder(uint32_t than, PutId putId);
   void awaitReaders(const std::vector<uint32_t>& retired);
@@ -405,6 +418,7 @@ class OwnerCore {
   void close(const std::string& key, Time now);
   void wake(const std::string& key, Time now);
   void flush(Time now);
+  void tellNews(Time now);
 
   Settings settings_;
   shm::DirectoryWriter& directory_;
@@ -413,6 +427,7 @@ class OwnerCore {
   Host& host_;
   Reserve reserve_;
   std::map<OperationId, Pending> pending_;
+  std::deque<Pending> heldBack_;  // without an id: not sent yet
   std::unordered_map<uint32_t, Put> puts_;  // by slot: granted and pending
   struct Published {
     PutId putId;

@@ -27,6 +27,7 @@ void OwnerCore::reply(const rpc::Reply& reply, Time now) {
     fenced_ = true;
   }
   replied(pending, reply, now);
+  sendHeldBack();
 }
 
 void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
@@ -256,8 +257,8 @@ void OwnerCore::answerPut(const Pending& pending) {
 
 // The serving lease has run out, or the term is over: callers are answered, or try again; effects are undone when the replies come.
 void OwnerCore::failPending(Time now) {
-  for (auto& [id, pending] : pending_) {
-    if (!pending.caller.client || pending.given) continue;
+  const auto failOne = [&](Pending& pending) {
+    if (!pending.caller.client || pending.given) return;
     pending.given = true;
     FLUXON_MARK("owner: the lease runs out under an open request");
     switch (pending.request.kind) {
@@ -276,7 +277,9 @@ void OwnerCore::failPending(Time now) {
         [[fallthrough]];
       default: answerCode(pending.caller, Code::unavailable, "the master does not answer"); break;
     }
-  }
+  };
+  for (auto& [id, pending] : pending_) failOne(pending);
+  for (Pending& pending : heldBack_) failOne(pending);
   for (auto& [key, control] : controls_) {
     control.asking = false;
     if (!control.waiting.empty()) FLUXON_MARK("owner: the lease runs out under a get that waits");

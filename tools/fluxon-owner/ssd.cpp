@@ -152,7 +152,8 @@ void OwnerCore::tickSsd(Time now) {
 
 Time OwnerCore::ssdWake() const {
   Time next = Time::never();
-  if (!evicted_.empty() && evictedTold_ < kMostEvicted && listening_ && !reporting_) next = evictedSince_ + kEvictedPatience;
+  const bool tells = listening_ && !reporting_ && heldBack_.empty() && evictedTold_ < kMostEvicted;
+  if (tells && !evicted_.empty()) next = evictedSince_ + kEvictedPatience;
   return std::min(next, ssdDue());
 }
 
