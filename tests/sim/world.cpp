@@ -390,7 +390,7 @@ void World::rest() {
   parted_.clear();
   const auto settle = [&] {
     if (!master_.up()) return;
-    for (const auto& [node, member] : master_.core().members()) member->draining = false;
+    for (const auto& [node, member] : master_.core().members()) member->draining = member->finishing = false;
   };
   settle();
   advance(scheduler_.now() + settings_.lease * 6 + seconds(5));
