@@ -116,6 +116,14 @@ Result<Reserved> reserveSpace(int fd, const std::string& path, uint64_t bytes, c
 
 Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode, int group,
                               const std::function<void(uint64_t)>& progress) {
+  // The older file goes only for one that can be expected to fit.
+  struct stat older;
+  const Descriptor folder(::open(path.substr(0, path.rfind('/') + 1).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct statvfs before;
+  if (folder && ::stat(path.c_str(), &older) == 0 && ::fstatvfs(folder.get(), &before) == 0 &&
+      uint64_t{before.f_bavail} * before.f_bsize + static_cast<uint64_t>(older.st_blocks) * 512 < bytes) {
+    return tooSmall(folder.get(), path, bytes);
+  }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return systemError("remove " + path, errno);
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return createError("create", path, errno);

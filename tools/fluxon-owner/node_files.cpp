@@ -2,7 +2,9 @@
 
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,6 +67,10 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   } else {
     if (error.code != Code::miss) log::warn("starts empty: " + (error.code == Code::badConfig ? error.detail : error.message()));
     for (shm::MappedFile* map : {&files->segmentMap_, &files->directoryMap_, &files->keysMap_}) *map = shm::MappedFile();
+    if (Error refused = files->mayReplace(); !refused.ok()) {
+      files->lock_ = shm::LockFile();  // and the files stay
+      return refused;
+    }
     shm::unlinkNodeFiles(paths, node);
     const uint64_t bytes = shm::bytesPerNode(config.segmentBytes, config.maxKeys);
     if (Error failed = checkMemory(paths.nodeDir(node), bytes); !failed.ok()) return failed;
@@ -79,6 +85,23 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   files->noteClock();
   files->header().life.store(incarnation.value, std::memory_order_seq_cst);
   return files;
+}
+
+// The files of a last life go only for new ones that can be made: not for a segment that has no room even then.
+Error NodeFiles::mayReplace() const {
+  const uint64_t needed = shm::kSegmentDataOffset + shape_.segmentBytes + shm::keysFileBytes(shape_.keysBytes) +
+                          shm::directoryFileBytes(shape_.buckets, shape_.overflowSlots);
+  uint64_t going = 0;
+  for (const char* name : {"segment", "directory", "keys"}) {
+    struct stat info;
+    if (::stat(file(name).c_str(), &info) == 0) going += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  struct statvfs fs;
+  if (going == 0 || ::statvfs(paths_.nodeDir(node_).c_str(), &fs) != 0) return {};
+  const uint64_t free = uint64_t{fs.f_bavail} * fs.f_bsize;
+  if (free + going >= needed) return {};
+  return {Code::noSpace, paths_.nodeDir(node_) + " needs " + formatSize(needed) + ", " + formatSize(free) + " free and " +
+                             formatSize(going) + " in files of the last life, which are kept"};
 }
 
 // Takes over the files of the last life. miss: there are none; badConfig: they are whole, but the configuration asks for others; else

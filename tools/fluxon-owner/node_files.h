@@ -67,6 +67,7 @@ class NodeFiles {
  private:
   NodeFiles(shm::Paths paths, std::string node, int group) : paths_(std::move(paths)), node_(std::move(node)), group_(group) {}
   Error makeFiles(Incarnation);
+  Error mayReplace() const;
   Error adoptFiles();
   void stopLastLife();
 
