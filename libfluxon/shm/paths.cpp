@@ -4,12 +4,15 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "base/ids.h"
 #include "shm/directory_writer.h"
@@ -199,7 +202,7 @@ Error NamedFiles::look() const {
 
 Result<LockFile> LockFile::acquire(const std::string& path, const std::string& what) {
   Result<Descriptor> fd = openLocked(path, O_RDWR, [&] {
-    return what + " is already run by process " + std::to_string(holder(path)) + " (" + path + " is locked)";
+    return what + " is already run by " + whoHolds(path) + " (" + path + " is locked)";
   });
   if (!fd) return fd.error();
   const std::string pid = std::to_string(::getpid()) + "\n";
@@ -222,11 +225,22 @@ bool LockFile::held(const std::string& path) {
 }
 
 long LockFile::holder(const std::string& path) {
-  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return 0;
-  char text[32] = {};
-  const ssize_t n = ::pread(fd.get(), text, sizeof text - 1, 0);
-  return n > 0 ? std::strtol(text, nullptr, 10) : 0;
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return 0;
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    long pid = 0;
+    unsigned devMajor = 0, devMinor = 0;
+    unsigned long inode = 0;
+    if (std::sscanf(line.c_str(), "%*u: FLOCK %*s WRITE %ld %x:%x:%lu", &pid, &devMajor, &devMinor, &inode) != 4) continue;
+    if (inode == info.st_ino && makedev(devMajor, devMinor) == info.st_dev) return std::max(0L, pid);
+  }
+  return 0;
+}
+
+std::string LockFile::whoHolds(const std::string& path) {
+  const long pid = holder(path);
+  return pid > 0 ? "process " + std::to_string(pid) : "a process that cannot be seen from here";
 }
 
 }  // namespace fluxon::shm

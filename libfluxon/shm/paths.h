@@ -76,12 +76,16 @@ class LockFile {
   bool acquired() const { return static_cast<bool>(fd_); }
   // Does `path` lead to it?
   bool named(const std::string& path) const;
-  // unavailable names the pid of the one who has it.
+  // unavailable says who has it.
   static Result<LockFile> acquire(const std::string& path, const std::string& what);
   // Is the lock of `path` held by somebody? False if there is no such file.
   static bool held(const std::string& path);
-  // The pid written in a lock file, 0 if none.
+  // The process that has locked the file, as the kernel and /proc of this process number it. 0: nobody, or one that cannot be seen
+  // from here (another pid namespace, a file system that the kernel lists under another device). What is written in the file is for
+  // people alone: it may be the number of anybody.
   static long holder(const std::string& path);
+  // "process 4711", or "a process that cannot be seen from here".
+  static std::string whoHolds(const std::string& path);
 
  private:
   Descriptor fd_;

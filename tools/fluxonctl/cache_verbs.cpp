@@ -8,6 +8,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "base/hash.h"
 #include "base/size.h"
 #include "shm/paths.h"
 #include "shm_files.h"
@@ -129,24 +130,35 @@ int get(Client& client, const Options& options) {
   return 0;
 }
 
-// A key as the name of a file: never a path, never hidden.
+constexpr size_t kLongestName = 255;  // of a file, in bytes
+
+// A key as the name of a file: never a path, never hidden. A name that would be too long is cut, and ends with ~ and the key's hash.
 std::string fileName(const std::string& key) {
-  std::string name;
+  const auto isPlain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  };
+  char hash[sizeof "~0123456789abcdef"];
+  std::snprintf(hash, sizeof hash, "~%016llx", static_cast<unsigned long long>(keyHash(key)));
+  std::string name, cut;
   for (const char c : key) {
-    const bool plain =
-        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || (c == '.' && !name.empty());
     char escaped[4];
     std::snprintf(escaped, sizeof escaped, "%%%02X", static_cast<unsigned char>(c));
-    name += plain ? std::string(1, c) : escaped;
+    name += isPlain(c) && (c != '.' || !name.empty()) ? std::string(1, c) : escaped;
+    if (name.size() <= kLongestName - (sizeof hash - 1)) cut = name;
   }
-  return name;
+  return name.size() <= kLongestName ? name : cut + hash;
 }
+
+char endOfKeys(const Options& options) { return options.zeroEnded ? '\0' : '\n'; }
+
+// The next key that stdin names.
+bool nextKey(const Options& options, std::string& key) { return bool(std::getline(std::cin, key, endOfKeys(options))); }
 
 // One client for all keys: after the first it is attached, and local hits cost what the library's do.
 int read(Client& client, const Options& options) {
   int status = 0;
   Rows rows(options.format);
-  for (std::string key; std::getline(std::cin, key);) {
+  for (std::string key; nextKey(options, key);) {
     const Time begun = bootTime();
     const std::optional<Holder> holder = client.get(key, options.callTimeoutMs());
     const auto ns = static_cast<uint64_t>((bootTime() - begun).ns);
@@ -154,25 +166,55 @@ int read(Client& client, const Options& options) {
       status = miss(key);
       continue;
     }
+    std::vector<Cell> row = keyAnd(key, {number("bytes", holder->size()), text("source", sourceName(holder->source())), number("ns", ns)});
     if (!options.file.empty()) {
-      if (const Error error = replaceFile(options.file + "/" + fileName(key), holder->bytes()); !error.ok()) return fail(error);
+      const std::string path = options.file + "/" + fileName(key);
+      if (const Error error = replaceFile(path, holder->bytes()); !error.ok()) return fail(error);
+      row.push_back(jsonOnly(text("file", path)));
     }
-    rows.add(keyAnd(key, {number("bytes", holder->size()), text("source", sourceName(holder->source())), number("ns", ns)}));
+    rows.add(row);
     rows.flush();
     if (const int failed = finishOutput(0); failed != 0) return failed;
   }
   return status;
 }
 
+int one(const Options& options, const Cell& cell) {
+  if (options.format == Format::json) {
+    Rows(Format::json).add({cell});
+  } else {
+    emit(cell.human + "\n");
+  }
+  return 0;
+}
+
+int removeByPrefix(Client& client, const Options& options) {
+  uint64_t deleted = 0;
+  std::string after;
+  for (std::vector<std::string> keys(1); !keys.empty();) {
+    keys.clear();
+    client.list(options.prefix, after, kPage, [&](const ListedKey& listed) {
+      keys.emplace_back(listed.key);
+      return true;
+    }, options.callTimeoutMs());
+    for (const std::string& key : keys) deleted += client.remove(key, options.callTimeoutMs());
+    if (!keys.empty()) after = keys.back();
+  }
+  return one(options, number("deleted", deleted));
+}
+
 int remove(Client& client, const Options& options) {
+  if (options.byPrefix) return removeByPrefix(client, options);
   int status = 0;
-  for (const std::string& key : options.keys) {
+  const auto removeOne = [&](const std::string& key) {
     if (client.remove(key, options.callTimeoutMs())) {
       if (options.format == Format::json) Rows(Format::json).add(keyAnd(key, {flag("deleted", true)}));
     } else {
       status = miss(key);
     }
-  }
+  };
+  for (const std::string& key : options.keys) removeOne(key);
+  for (std::string key; options.keysFromStdin && nextKey(options, key);) removeOne(key);
   return status;
 }
 
@@ -199,35 +241,44 @@ int exists(Client& client, const Options& options) {
   return sysexit(found ? Code::ok : Code::miss);
 }
 
+// The key alone, as it is.
+int listPlain(const std::string& key, const Options& options) {
+  if (key.find(endOfKeys(options)) == std::string::npos) {
+    emit(key + endOfKeys(options));
+    return 0;
+  }
+  const std::string accepted = options.zeroEnded ? "--json" : "-0, or --json";
+  return fail({Code::invalidKey, quoted(key) + " has the byte that ends a key here (accepted: " + accepted + ")"});
+}
+
 int list(Client& client, const Options& options) {
   Rows rows(options.format);
+  const bool plain = options.keysOnly && options.format == Format::table;
+  int status = 0;
+  bool found = false;
   std::string after = options.after;
   for (uint64_t left = options.limit == 0 ? UINT64_MAX : options.limit; left > 0;) {
     const uint64_t wanted = std::min(left, kPage);
     uint64_t got = 0;
     client.list(options.prefix, after, wanted, [&](const ListedKey& listed) {
       after = listed.key;
+      ++got;
+      found = true;
+      if (plain) {
+        if (const int failed = listPlain(after, options); failed != 0) status = failed;
+        return true;
+      }
       std::vector<Cell> row{version(PutId(listed.putId)), number("bytes", listed.length)};
       for (Cell& cell : keyCells(after)) row.push_back(std::move(cell));
       rows.add(row);
-      ++got;
       return true;
     }, options.callTimeoutMs());
     rows.flush();
     if (got < wanted) break;
     left -= got;
   }
-  if (rows.empty()) complain("no keys");
-  return 0;
-}
-
-int one(const Options& options, const Cell& cell) {
-  if (options.format == Format::json) {
-    Rows(Format::json).add({cell});
-  } else {
-    emit(cell.human + "\n");
-  }
-  return 0;
+  if (!found) complain("no keys");
+  return status;
 }
 
 int run(Connection& connection, const Options& options, const Input& input) {

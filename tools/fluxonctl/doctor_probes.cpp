@@ -130,7 +130,7 @@ uint64_t runningPid(const std::string& lock) {
 // The same of the ssdd of a node, which has no lock but those of its shard files.
 uint64_t ssddPid(const shm::Paths& paths, const std::string& node) {
   const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
-  return ssdd && ssdd.value() && ssdd.value()->alive.value_or(true) ? ssdd.value()->report.pid : 0;
+  return ssdd && ssdd.value() && ssdd.value()->pid.proof == ProcessId::Proof::proven ? ssdd.value()->pid.number : 0;
 }
 
 // Folders of nodes below the clusters of a root.

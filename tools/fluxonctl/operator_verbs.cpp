@@ -47,9 +47,17 @@ std::optional<SsddReport> ssdOf(const shm::Paths& paths, const MemberInfo& membe
   return ssdd.value()->report;
 }
 
+// The number of its own host, as that counts; of an owner of this host, whoever has the lock of the node.
+ProcessId pidOf(const shm::Paths& paths, const MemberInfo& member) {
+  if (!lives(member)) return {member.pid, ProcessId::Proof::past};
+  const Result<DirectoryFile> directory = DirectoryFile::open(paths, member.node);
+  const bool here = directory && directory.value().isServedBy(member.incarnation);
+  return here ? holderOf(paths.file(member.node, "lock")) : ProcessId{member.pid, ProcessId::Proof::proven};
+}
+
 std::vector<Cell> ownerCells(const shm::Paths& paths, const MemberInfo& member, bool ssdShown) {
   const std::optional<SsddReport> ssd = ssdOf(paths, member);
-  return {text("node", member.node), text("state", member.state), number("pid", member.pid), size("segment_bytes", member.segmentBytes),
+  return {text("node", member.node), text("state", member.state), pidCell(pidOf(paths, member)), size("segment_bytes", member.segmentBytes),
           size("free_bytes", lives(member) ? member.freeBytes : 0), size("used_bytes", lives(member) ? usedBytes(member) : 0),
           number("replicas", member.replicas),
           ssdCell(size("ssd_bytes", ssd ? ssd->capacityBytes : 0), member, ssd.has_value(), ssdShown),
@@ -63,6 +71,8 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
   const MasterStatus& s = asked.value();
+  const bool here = !options.config.common.master.enabled;
+  const ProcessId pid = here ? holderOf(paths.masterDir() + "/lock") : ProcessId{s.pid, ProcessId::Proof::proven};
   const bool ssdShown = showsSsd(members.value(), options);
   const Cell listen = s.listen.empty() ? Cell{"listen", "off", "null"} : text("listen", s.listen);
   if (options.format == Format::json) {
@@ -71,7 +81,7 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
       owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(paths, member, ssdShown));
     }
     Rows(Format::json).add({text("cluster", s.cluster), text("cluster_id", s.clusterId), number("term", s.term.value),
-                            text("incarnation", toString(s.master)), number("pid", s.pid), number("uptime_ms", s.uptimeMs),
+                            text("incarnation", toString(s.master)), pidCell(pid), number("uptime_ms", s.uptimeMs),
                             number("lease_ms", s.leaseMs), flag("recovering", s.recovering), number("keys", s.keys),
                             number("puts_in_flight", s.inFlightPuts), listen, urlCell(s.http),
                             {"owners", "", "[" + owners + "]"}});
@@ -81,7 +91,7 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
     emit(name + std::string(12 - name.size(), ' ') + value + "\n");
   };
   line("cluster", s.cluster + ", id " + s.clusterId);
-  line("master", "pid " + std::to_string(s.pid) + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) +
+  line("master", "pid " + pidCell(pid).human + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) +
                      ", up " + formatDuration(s.uptimeMs));
   line("listen", listen.human);
   line("metrics", urlCell(s.http).human);
@@ -98,13 +108,14 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
   return 0;
 }
 
-int members(MasterClient& master, const Options& options) {
+int members(MasterClient& master, const shm::Paths& paths, const Options& options) {
   const Result<std::vector<MemberInfo>> members = master.members();
   if (!members) return fail(members.error());
   Rows rows(options.format);
   const bool ssdShown = showsSsd(members.value(), options);
   for (const MemberInfo& m : members.value()) {
-    rows.add({text("node", m.node), text("state", m.state), jsonOnly(text("incarnation", toString(m.incarnation))), number("pid", m.pid),
+    rows.add({text("node", m.node), text("state", m.state), jsonOnly(text("incarnation", toString(m.incarnation))),
+              pidCell(pidOf(paths, m)),
               signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
               size("largest_free_bytes", m.largestFree), size("routed_bytes", m.routedBytes), size("leased_bytes", m.leasedBytes),
               size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("retired_bytes", m.retiredBytes),
@@ -319,7 +330,7 @@ int operatorVerb(const Options& options) {
   const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(options.config.common, paths.value(), options.callTimeoutMs());
   if (!master) return fail(master.error());
   switch (options.verb) {
-    case Verb::members: return members(*master.value(), options);
+    case Verb::members: return members(*master.value(), paths.value(), options);
     case Verb::routes: return routes(*master.value(), options);
     case Verb::drain: return drain(*master.value(), options);
     case Verb::evict: return evict(*master.value(), options);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -73,6 +74,19 @@ class Verbs {
     return {Code::invalidArgument, "file '' (accepted: the name of a file, or - for stdin and stdout)"};
   }
 
+  // What is to be deleted is said in one way. An empty prefix would be all.
+  Error refuseUnclearKeys() {
+    options_.byPrefix = prefix_->count() > 0;
+    const bool ofStdin = options_.verb == Verb::read || options_.keysFromStdin || options_.keysOnly;
+    if (options_.zeroEnded && !ofStdin) return {Code::invalidArgument, "-0 (accepted with list --keys, read, and delete --stdin)"};
+    if (options_.verb != Verb::remove) return {};
+    if (!options_.keys.empty() + options_.keysFromStdin + options_.byPrefix != 1) {
+      return {Code::invalidArgument, "delete (accepted: either keys, or --stdin, or --prefix PREFIX)"};
+    }
+    if (options_.byPrefix && options_.prefix.empty()) return {Code::invalidArgument, "--prefix '' (accepted: a byte at least)"};
+    return {};
+  }
+
  private:
   CLI::App* verb(CLI::App& parent, const char* name, const char* text, Verb value) {
     CLI::App* sub = parent.add_subcommand(name, text);
@@ -83,6 +97,7 @@ class Verbs {
   void key(CLI::App* sub) { sub->add_option("KEY", options_.keys, "the key")->required()->expected(1)->allow_extra_args(false); }
   void file(CLI::App* sub, const char* name, const char* text) { files_.push_back(sub->add_option(name, options_.file, text)); }
   void prefix(CLI::App* sub) { sub->add_option("PREFIX", options_.prefix, "only keys that begin with it"); }
+  void zeroEnded(CLI::App* sub) { sub->add_flag("-0,--null", options_.zeroEnded, "keys end with a zero byte, not with a newline"); }
   void paging(CLI::App* sub) {
     prefix(sub);
     sub->add_option("--after", options_.after, "only keys after this one, in byte order");
@@ -102,13 +117,21 @@ class Verbs {
     file(get, "-o,--output", "write to this file, which is replaced at once when all is there");
     CLI::App* read =
         verb(app_, "read", "get the keys that stdin names, one a line, through one client; a row each as it comes", Verb::read);
-    file(read, "-o,--output", "folder that takes the values, one file a key (bytes but A-Za-z0-9_.- as %XX)");
-    verb(app_, "delete", "delete keys", Verb::remove)->add_option("KEY", options_.keys, "keys")->required();
+    file(read, "-o,--output", "folder that takes the values, one file a key (bytes but A-Za-z0-9_.- as %XX, long names cut)");
+    zeroEnded(read);
+    CLI::App* remove = verb(app_, "delete", "delete keys", Verb::remove);
+    remove->add_option("KEY", options_.keys, "keys");
+    remove->add_flag("--stdin", options_.keysFromStdin, "the keys that stdin names, one a line");
+    zeroEnded(remove);
+    prefix_ = remove->add_option("--prefix", options_.prefix, "all keys that begin with it");
     CLI::App* stat = verb(app_, "stat", "version, size and replicas of a key", Verb::stat);
     key(stat);
     stat->add_flag("--local", raw_.local, "from the directories in /dev/shm, without any daemon");
     key(verb(app_, "exists", "does a key have a value: yes (0) or no (1)", Verb::exists));
-    paging(verb(app_, "list", "keys in byte order", Verb::list));
+    CLI::App* list = verb(app_, "list", "keys in byte order", Verb::list);
+    paging(list);
+    list->add_flag("--keys", options_.keysOnly, "the keys alone, as they are, one a line");
+    zeroEnded(list);
     prefix(verb(app_, "count", "number of keys", Verb::count));
 
     CLI::App* lease = app_.add_subcommand("lease", "key leases");
@@ -151,7 +174,8 @@ class Verbs {
     verb(app_, "doctor", "is this host fit for Fluxon, and what is to be done", Verb::doctor);
     CLI::App* up = verb(app_, "up", "run a cluster on this host: a master, the owners of [up] nodes, and their ssdds", Verb::up);
     up->add_flag("--detach", options_.detach, "go to the background once everything is ready");
-    up->add_option("--log-dir", options_.logDir, "with --detach: folder of the logs (default: STATE_DIR/log)");
+    up->add_option("--log-dir", options_.logDir,
+                   "with --detach: folder of the logs (default: STATE_DIR/log; without a master here, a folder for the root in it)");
     verb(app_, "down", "stop what up runs", Verb::down);
   }
 
@@ -159,6 +183,7 @@ class Verbs {
   Options& options_;
   Raw& raw_;
   std::vector<const CLI::Option*> files_;  // those of options_.file
+  const CLI::Option* prefix_ = nullptr;    // that of delete
 };
 
 // What CLI11 cannot check.
@@ -189,6 +214,11 @@ Error loadConfig(Options& options) {
   if (options.verb == Verb::configCheck) return {};
   if (options.configPath.empty() && ::access(kSystemConfig, F_OK) == 0) options.configPath = kSystemConfig;
   Result<Config> config = Config::load(options.configPath);
+  if (!config && options.verb == Verb::down) {
+    // What runs was started with another one, which may be gone.
+    return {config.error().code, config.error().detail + " (to stop a cluster without it: FLUXON_SHM_ROOT=ROOT fluxonctl "
+                                                         "--config /dev/null --cluster CLUSTER down)"};
+  }
   if (!config) return config.error();
   options.config = std::move(config).value();
   const bool fixed = options.verb == Verb::up || options.verb == Verb::configShow;
@@ -211,7 +241,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     return "unknown verb " + quoted(unknown.front()) + " (accepted: " + verbs + ")";
   }
   const std::string what = error.what();
-  return what.find("(accepted") == std::string::npos ? what + " (see fluxonctl --help)" : what;
+  const std::string dashed = std::any_of(unknown.begin(), unknown.end(), [](const std::string& each) { return each.starts_with("-"); })
+                                 ? "; a key, a prefix or a file that begins with - comes after --, as in: fluxonctl get -- -key"
+                                 : "";
+  return what.find("(accepted") == std::string::npos ? what + " (see fluxonctl --help" + dashed + ")" : what;
 }
 
 }  // namespace
@@ -233,7 +266,7 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
   app.footer(
       "Exit status: 0; 1 a miss, or damage that scrub has found; 64 usage; 65 damaged or refused data; 69 not running;\n"
       "71 operating system; 73 the key exists; 75 try again; 76 protocol; 77 denied; 78 configuration.");
-  const Verbs verbs(app, options, raw);
+  Verbs verbs(app, options, raw);
 
   std::vector<std::string> arguments;  // CLI11 takes them from the back
   for (int i = argc - 1; i > 0; --i) arguments.push_back(shielded(argv[i]));
@@ -241,13 +274,16 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {
-      status = app.exit(error);
+      std::ostringstream text;  // help or version: printed here, so that a failed write is seen
+      status = app.exit(error, text, text);
+      emit(text.str());
       return std::nullopt;
     }
     status = fail(Code::invalidArgument, explain(app, error));
     return std::nullopt;
   }
   Error error = verbs.refuseEmptyFile();
+  if (error.ok()) error = verbs.refuseUnclearKeys();
   if (error.ok()) error = check(options, raw);
   if (!error.ok()) {
     status = fail(error);

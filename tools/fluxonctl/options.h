@@ -28,10 +28,14 @@ struct Options {
   std::string node;                     // --node; empty: not given
   std::optional<uint32_t> timeoutMs;    // --timeout
 
-  std::vector<std::string> keys;        // put, get, stat, exists: one; delete: one or more
+  std::vector<std::string> keys;        // put, get, stat, exists: one; delete: any number
   std::string file;  // put: input; get: output; read: output folder, none if empty; config check. put, get: empty or "-" is stdin, stdout
-  std::string prefix;                   // list, routes, count
+  std::string prefix;                   // list, routes, count; delete, if byPrefix
   std::string after;
+  bool keysOnly = false;                // list
+  bool zeroEnded = false;               // list, read, delete: keys end with a zero byte, not with a newline
+  bool keysFromStdin = false;           // delete
+  bool byPrefix = false;                // delete
   uint64_t limit = 0;                   // 0: all
   bool rejectIfExists = false;
   bool rejectIfInFlight = false;

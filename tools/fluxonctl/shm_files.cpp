@@ -2,12 +2,16 @@
 
 #include <dirent.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "shm/directory_view.h"
 #include "shm/segment_format.h"
@@ -47,7 +51,51 @@ Result<Opened> openWithHeader(const std::string& path, void* header, size_t head
   return opened;
 }
 
+enum class Maps { no, yes, hidden };
+
+// Does a process map the file? /proc/PID/maps: "7f..-7f.. rw-s 00000000 00:1a 4711   /dev/shm/...", numbers of the device in hex.
+Maps mapsFile(uint64_t pid, const struct stat& file) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  if (!maps) return errno == EACCES || errno == EPERM ? Maps::hidden : Maps::no;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned devMajor = 0, devMinor = 0;
+    unsigned long inode = 0;
+    if (std::sscanf(line.c_str(), "%*s %*s %*s %x:%x %lu", &devMajor, &devMinor, &inode) != 3) continue;
+    if (inode == file.st_ino && makedev(devMajor, devMinor) == file.st_dev) return Maps::yes;
+  }
+  return maps.bad() ? Maps::hidden : Maps::no;
+}
+
 }  // namespace
+
+ProcessId mapperOf(const std::string& path, uint64_t told) {
+  struct stat file;
+  if (::stat(path.c_str(), &file) != 0) return {};
+  const Maps first = told > 0 ? mapsFile(told, file) : Maps::no;
+  if (first == Maps::yes) return {told, ProcessId::Proof::proven};
+  std::error_code error;
+  for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos || name.size() > 10) continue;
+    if (const uint64_t pid = std::stoull(name); mapsFile(pid, file) == Maps::yes) return {pid, ProcessId::Proof::proven};
+  }
+  return {told, first == Maps::hidden ? ProcessId::Proof::hidden : ProcessId::Proof::none};
+}
+
+ProcessId holderOf(const std::string& lock) {
+  const long pid = shm::LockFile::holder(lock);
+  return pid > 0 ? ProcessId{static_cast<uint64_t>(pid), ProcessId::Proof::proven} : ProcessId{};
+}
+
+Cell pidCell(const ProcessId& process) {
+  switch (process.proof) {
+    case ProcessId::Proof::proven:
+    case ProcessId::Proof::past: return number("pid", process.number);
+    case ProcessId::Proof::hidden: return {"pid", std::to_string(process.number) + "?", "null", Cell::Align::right};
+    case ProcessId::Proof::none: break;
+  }
+  return {"pid", "?", "null", Cell::Align::right};
+}
 
 Result<std::vector<std::string>> nodesOf(const shm::Paths& paths) {
   if (::access(paths.clusterDir().c_str(), R_OK | X_OK) != 0 && errno == EACCES) return systemError("open " + paths.clusterDir(), errno);
@@ -95,6 +143,8 @@ Result<DirectoryFile> DirectoryFile::open(const shm::Paths& paths, const std::st
   result.leaseUntilNs_ = static_cast<int64_t>(directory->leaseUntilNs.load());
   result.bootTimeOffsetNs_ = directory->bootTimeOffsetNs.load();
   result.ssdLife_ = Incarnation(directory->ssdLife.load());
+  result.serving_ = Incarnation(directory->servingIncarnation.load());
+  result.life_ = Incarnation(directory->life.load());
   return result;
 }
 
@@ -157,9 +207,9 @@ Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std:
   if (opened->bytes != sizeof(shm::ClientFile)) return corrupt("another size");
   if (header.clientId != id.value) return corrupt("it says that it is client " + std::to_string(header.clientId));
   copy.name.assign(header.name, ::strnlen(header.name, sizeof header.name));
-  copy.pid = header.pid;
   copy.incarnation = Incarnation(header.file.incarnation);
   copy.alive = shm::LockFile::held(path);
+  copy.pid = copy.alive ? mapperOf(path, header.pid) : ProcessId{header.pid, ProcessId::Proof::past};
   return std::optional<ClientCopy>(std::move(copy));
 }
 
@@ -177,11 +227,12 @@ Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::str
   const Time now = directory ? directory.value().ownersNow() : bootTime();
   Result<SsddReport> report = reportOf(file->header, file->status, opened.value().bytes, now);
   if (!report) return Error{report.error().code, "ssdd of node " + node + ": " + report.error().detail};
-  SsddCopy copy{std::move(report).value(), std::nullopt, std::nullopt};
+  SsddCopy copy{std::move(report).value(), {}, std::nullopt, std::nullopt};
   for (const SsddReport::Device& device : copy.report.devices) {
     if (!device.path.starts_with("/") || ::access(device.path.c_str(), R_OK | X_OK) != 0) continue;
     copy.alive = copy.alive.value_or(false) || ssd::anyShardHeld(device.path);
   }
+  copy.pid = copy.alive.value_or(true) ? mapperOf(path, copy.report.pid) : ProcessId{copy.report.pid, ProcessId::Proof::past};
   if (directory)
     copy.attached = shm::LockFile::held(paths.file(node, "lock")) && directory.value().ssdLife() == copy.report.life;
   return std::optional<SsddCopy>(std::move(copy));

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "output.h"
 #include "shm/client_format.h"
 #include "shm/directory_format.h"
 #include "shm/mapped_file.h"
@@ -45,6 +46,8 @@ class DirectoryFile {
   // What the owner's clock reads now: it may be in another time namespace than we.
   Time ownersNow() const;
   Incarnation ssdLife() const { return ssdLife_; }
+  // Does the owner that has joined with this incarnation, or will, serve it?
+  bool isServedBy(Incarnation incarnation) const { return serving_ == incarnation || life_ == incarnation; }
   uint64_t segmentBytes() const { return segmentBytes_; }  // capacity for values
 
   struct Entry {
@@ -75,14 +78,28 @@ class DirectoryFile {
   uint32_t slotCount_ = 0;
   Incarnation incarnation_;
   int64_t leaseUntilNs_ = 0, bootTimeOffsetNs_ = 0;
-  Incarnation ssdLife_;
+  Incarnation ssdLife_, serving_, life_;
 };
+
+// A process by its number. The number that a file or a message tells is one of a pid namespace that may be another, and perhaps of
+// long ago: it is shown as that of a process that lives only once /proc and the kernel bear it out.
+struct ProcessId {
+  uint64_t number = 0;
+  // hidden: there is such a process, but it may not be looked into; past: it has ended, this is the number that it had for its owner.
+  enum class Proof { none, proven, hidden, past } proof = Proof::none;
+};
+// Who maps the file: the process that was told, else another one (a child of it, or the same by another number).
+ProcessId mapperOf(const std::string& path, uint64_t told);
+// Who has the lock.
+ProcessId holderOf(const std::string& lock);
+// "pid": the number, for people also "?" or "4711?"; in JSON null where it is not proven.
+Cell pidCell(const ProcessId&);
 
 // A client's file.
 struct ClientCopy {
   ClientId id;
   std::string name;
-  uint64_t pid = 0;
+  ProcessId pid;
   bool alive = false;     // its lock is held
   Incarnation incarnation; // of the owner that made the file
   std::unique_ptr<shm::ClientFile> file;  // all but the payloads
@@ -96,6 +113,7 @@ Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std:
 // What the ssdd of a node shows of itself.
 struct SsddCopy {
   SsddReport report;
+  ProcessId pid;
   std::optional<bool> alive;     // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
   std::optional<bool> attached;  // the owner runs, and its directory names the life of what ssdd has; nullopt: no sound directory
 };

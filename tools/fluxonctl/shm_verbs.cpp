@@ -44,7 +44,7 @@ void eachClient(const shm::Paths& paths, const std::string& node, Tally& tally, 
 
 std::vector<Cell> clientCells(const std::string& node, const ClientCopy& client) {
   return {text("node", node), number("client", client.id.value), {"name", quoted(client.name), text("", client.name).json},
-          number("pid", client.pid), flag("alive", client.alive)};
+          pidCell(client.pid), flag("alive", client.alive)};
 }
 
 Cell unknown(const std::string& name) { return {name, "?", "null"}; }

@@ -93,7 +93,7 @@ void printJson(const std::string& node, const SsddCopy& ssdd) {
   const auto known = [](const std::string& name, std::optional<bool> value) {
     return value ? flag(name, *value) : Cell{name, "?", "null"};
   };
-  std::vector<Cell> row{text("node", node), text("life", toString(report.life)), number("pid", report.pid), known("alive", ssdd.alive),
+  std::vector<Cell> row{text("node", node), text("life", toString(report.life)), pidCell(ssdd.pid), known("alive", ssdd.alive),
                         text("owner", toString(report.owner)), known("attached", ssdd.attached),
                         number("attached_ms", report.attachedMs), text("engine", report.engine), urlCell(report.http),
                         number("capacity_bytes", report.capacityBytes), number("used_bytes", report.usedBytes),
@@ -122,7 +122,7 @@ void printTables(const std::string& node, const SsddCopy& ssdd) {
     emit(name + std::string(8 - name.size(), ' ') + value + "\n");
   };
   line("node", node);
-  line("ssdd", std::string(nameOf(ssdd.alive)) + ", pid " + std::to_string(report.pid) + ", life " + toString(report.life) +
+  line("ssdd", std::string(nameOf(ssdd.alive)) + ", pid " + pidCell(ssdd.pid).human + ", life " + toString(report.life) +
                    ", attached " + formatDuration(report.attachedMs) + " ago" + (ssdd.attached.value_or(true) ? "" : ", not any more"));
   line("engine", report.engine);
   line("holds", formatSize(report.usedBytes) + " of " + formatSize(report.capacityBytes) + ", " + std::to_string(report.entries) +

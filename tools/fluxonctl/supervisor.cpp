@@ -1,19 +1,26 @@
 #include "supervisor.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 
 #include "base/check.h"
+#include "shm/mapped_file.h"
+#include "spawn.h"
 
 namespace fluxon::ctl {
 namespace {
 
-constexpr int kReadyFd = 3;
 constexpr uint64_t kFirstPauseMs = 100, kLongestPauseMs = 10'000, kSoundMs = 10'000;
 constexpr uint64_t kLongMs = 1'500;  // for a start
+constexpr uint64_t kSecondMs = 1'000;
 constexpr uint64_t kKillNodesMs = 3'500, kKillAllMs = 4'500;
 
 enum class Phase { starting, up, stoppingNodes, stoppingMaster };
@@ -22,12 +29,11 @@ enum class State { down, starting, ready };
 class Supervisor;
 struct Child;
 
-// One life of one process; gone when both of its handles are closed.
+// One life of one process; gone when its handle is closed.
 struct Life {
-  uv_process_t process;
+  pid_t pid = 0;
   uv_pipe_t readiness;
   Child* child;
-  int open = 2;
 };
 
 struct Child {
@@ -36,6 +42,7 @@ struct Child {
   State state = State::down;
   Life* life = nullptr;
   bool everReady = false;
+  bool left = false;  // is not started again
   uint64_t startedMs = 0;
   uint64_t pauseMs = kFirstPauseMs;
   uv_timer_t restart;
@@ -45,12 +52,9 @@ uv_handle_t* handleOf(auto* handle) { return reinterpret_cast<uv_handle_t*>(hand
 void closeHandle(auto* handle) {
   if (!uv_is_closing(handleOf(handle))) uv_close(handleOf(handle), nullptr);
 }
-void closePart(auto* handle) {
-  if (uv_is_closing(handleOf(handle))) return;
-  uv_close(handleOf(handle), [](uv_handle_t* closed) {
-    auto* life = static_cast<Life*>(closed->data);
-    if (--life->open == 0) delete life;
-  });
+bool isIgnored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 class Supervisor {
@@ -65,25 +69,22 @@ class Supervisor {
       uv_timer_init(&loop_, &child.restart);
       child.restart.data = &child;
     }
-    for (uv_timer_t* timer : {&startTimer_, &longTimer_, &killTimer_}) {
+    for (uv_timer_t* timer : {&startTimer_, &longTimer_, &killTimer_, &secondTimer_}) {
       uv_timer_init(&loop_, timer);
       timer->data = this;
     }
   }
 
-  int run(std::optional<uint32_t> startTimeoutMs) {
-    static constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
-    for (size_t i = 0; i < 3; ++i) {
-      uv_signal_init(&loop_, &signals_[i]);
-      signals_[i].data = this;
-      uv_signal_start(&signals_[i], [](uv_signal_t* signal, int) { static_cast<Supervisor*>(signal->data)->signalled(); }, kSignals[i]);
-    }
+  int run(std::optional<uint32_t> startTimeoutMs, int stopFd) {
+    listenForEnds(stopFd);
     if (startTimeoutMs) {
       uv_timer_start(&startTimer_, [](uv_timer_t* timer) {
         static_cast<Supervisor*>(timer->data)->fail(sysexit(Code::timedOut), "not everything was ready in time; all is stopped");
       }, *startTimeoutMs, 0);
     }
     uv_timer_start(&longTimer_, [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->takesLong(); }, kLongMs, 0);
+    const auto second = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->events_.everySecond(); };
+    uv_timer_start(&secondTimer_, second, kSecondMs, kSecondMs);
     startAfter("");
     uv_run(&loop_, UV_RUN_DEFAULT);
     FLUXON_CHECK(uv_loop_close(&loop_) == 0, "a handle of the supervisor is open");
@@ -93,47 +94,80 @@ class Supervisor {
  private:
   bool stopping() const { return phase_ >= Phase::stoppingNodes; }
 
-  void spawn(Child& child) {
-    auto* life = new Life;
-    life->child = &child;
-    life->process.data = life->readiness.data = life;
-    uv_pipe_init(&loop_, &life->readiness, 0);
-    std::vector<std::string> arguments = child.spec.arguments;
-    arguments.insert(arguments.end(), {"--ready-fd", std::to_string(kReadyFd)});
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    uv_stdio_container_t stdio[kReadyFd + 1];
-    stdio[0].flags = UV_IGNORE;
-    for (int fd : {1, 2}) {
-      stdio[fd].flags = UV_INHERIT_FD;
-      stdio[fd].data.fd = child.spec.logFd;
+  // Signals, the ends of children among them, and who asks for the stop through the socket.
+  void listenForEnds(int stopFd) {
+    static constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
+    sigset_t set;
+    ::sigemptyset(&set);
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      ::sigaddset(&set, kSignals[i]);
+      uv_signal_init(&loop_, &signals_[i]);
+      signals_[i].data = this;
+      if (kSignals[i] != SIGCHLD && isIgnored(kSignals[i])) continue;
+      uv_signal_start(&signals_[i], [](uv_signal_t* handle, int signal) {
+        auto* self = static_cast<Supervisor*>(handle->data);
+        signal == SIGCHLD ? self->reap() : self->signalled();
+      }, kSignals[i]);
     }
-    stdio[kReadyFd].flags = static_cast<uv_stdio_flags>(UV_CREATE_PIPE | UV_WRITABLE_PIPE);
-    stdio[kReadyFd].data.stream = reinterpret_cast<uv_stream_t*>(&life->readiness);
-    uv_process_options_t options{};
-    options.file = argv[0];
-    options.args = argv.data();
-    options.flags = UV_PROCESS_DETACHED;
-    options.stdio = stdio;
-    options.stdio_count = kReadyFd + 1;
-    options.exit_cb = [](uv_process_t* process, int64_t status, int signal) {
-      auto* ended = static_cast<Life*>(process->data);
-      Child& of = *ended->child;
-      of.supervisor->release(of);
-      const std::string how = signal ? " was killed by signal " + std::to_string(signal) : " ended with status " + std::to_string(status);
-      const bool itsOwn = signal == 0 && status > 0 && status < 126;
-      of.supervisor->ended(of, of.spec.name + how, itsOwn ? static_cast<int>(status) : sysexit(Code::unavailable));
-    };
-    child.life = life;
+    ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+    FLUXON_CHECK(uv_poll_init(&loop_, &stopPoll_, stopFd) == 0, "uv_poll_init");
+    stopPoll_.data = this;
+    uv_poll_start(&stopPoll_, UV_READABLE, [](uv_poll_t* poll, int, int) {
+      auto* self = static_cast<Supervisor*>(poll->data);
+      int fd = -1;
+      uv_fileno(handleOf(poll), &fd);
+      const ssize_t n = ::recv(fd, self->scratch_, sizeof self->scratch_, MSG_DONTWAIT);
+      if (n > 0 && std::string_view(self->scratch_, static_cast<size_t>(n)) == kStopMessage && !self->stopping()) self->stop();
+    });
+  }
+
+  void start(Child& child) {
+    events_.starting(child.spec);
+    child.life = new Life;
+    child.life->child = &child;
+    child.life->readiness.data = child.life;
+    uv_pipe_init(&loop_, &child.life->readiness, 0);
     child.state = State::starting;
     child.startedMs = uv_now(&loop_);
-    if (const int error = uv_spawn(&loop_, &life->process, &options); error != 0) {
-      release(child);
-      ended(child, child.spec.name + " cannot be started (" + arguments[0] + ": " + uv_strerror(error) + ")", sysexit(Code::unavailable));
-      return;
+    const Error error = run(*child.life);
+    if (error.ok()) return;
+    release(child);
+    ended(child, child.spec.name + " cannot be started (" + error.detail + ")", sysexit(Code::unavailable));
+  }
+
+  Error run(Life& life) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return systemError("pipe", errno);
+    const shm::Descriptor writing(ends[1]);
+    FLUXON_CHECK(uv_pipe_open(&life.readiness, ends[0]) == 0, "uv_pipe_open");
+    const ProcessSpec& spec = life.child->spec;
+    std::vector<std::string> arguments = spec.arguments;
+    arguments.insert(arguments.end(), {"--ready-fd", std::to_string(kReadyFd)});
+    const Result<pid_t> pid = spawn(arguments, spec.logFd, writing.get());
+    if (!pid) return pid.error();
+    life.pid = pid.value();
+    listen(life);
+    return {};
+  }
+
+  // A child that is not reaped keeps its pid, so the pid is its own.
+  void reap() {
+    for (const auto& child : children_) {
+      int status = 0;
+      if (!child->life || ::waitpid(child->life->pid, &status, WNOHANG) != child->life->pid) continue;
+      release(*child);
+      if (WIFSIGNALED(status)) {
+        ended(*child, child->spec.name + " was killed by signal " + std::to_string(WTERMSIG(status)), sysexit(Code::unavailable));
+        continue;
+      }
+      const int code = WEXITSTATUS(status);
+      if (code == 0 && child->everReady && !child->spec.node.empty() && !stopping() && events_.hasLeft(child->spec)) {
+        leave(*child);
+        continue;
+      }
+      const bool itsOwn = code > 0 && code < 126;
+      ended(*child, child->spec.name + " ended with status " + std::to_string(code), itsOwn ? code : sysexit(Code::unavailable));
     }
-    listen(*life);
   }
 
   // Its newline says that the process is ready.
@@ -156,13 +190,12 @@ class Supervisor {
   // Those that waited for this process only; "": for none.
   void startAfter(const std::string& name) {
     for (const auto& child : children_) {
-      if (child->spec.after == name && !stopping()) spawn(*child);
+      if (child->spec.after == name && !stopping()) start(*child);
     }
   }
 
   void release(Child& child) {
-    closePart(&child.life->readiness);
-    closePart(&child.life->process);
+    uv_close(handleOf(&child.life->readiness), [](uv_handle_t* closed) { delete static_cast<Life*>(closed->data); });
     child.life = nullptr;
     child.state = State::down;
   }
@@ -171,17 +204,39 @@ class Supervisor {
     if (child.state != State::starting) return;
     child.state = State::ready;
     if (std::exchange(child.everReady, true)) {
-      events_.problem(child.spec.name + " runs again, pid " + std::to_string(child.life->process.pid));
+      events_.problem(child.spec.name + " runs again, pid " + std::to_string(child.life->pid));
       return;
     }
-    events_.ready(child.spec, child.life->process.pid);
+    events_.ready(child.spec, child.life->pid);
     startAfter(child.spec.name);
-    const bool all = std::all_of(children_.begin(), children_.end(), [](const auto& each) { return each->everReady; });
-    if (phase_ == Phase::starting && all) {
-      phase_ = Phase::up;
-      uv_timer_stop(&startTimer_);
-      events_.allReady();
+    lookWhetherAllReady();
+  }
+
+  void lookWhetherAllReady() {
+    const bool all = std::all_of(children_.begin(), children_.end(), [](const auto& each) { return each->everReady || each->left; });
+    if (phase_ != Phase::starting || !all) return;
+    phase_ = Phase::up;
+    uv_timer_stop(&startTimer_);
+    events_.allReady();
+  }
+
+  // An owner that was drained, and its ssdd with it.
+  void leave(Child& owner) {
+    events_.problem(owner.spec.name + " has left: it is not started again");
+    owner.left = true;
+    for (const auto& child : children_) {
+      if (child->spec.after != owner.spec.name) continue;
+      child->left = true;
+      uv_timer_stop(&child->restart);
+      send(*child, SIGTERM);
     }
+    lookWhetherAllReady();
+    endWhenAllHaveLeft();
+  }
+  void endWhenAllHaveLeft() {
+    if (!std::all_of(children_.begin(), children_.end(), [](const auto& each) { return each->left && !each->life; })) return;
+    events_.problem("no process is left: all is stopped");
+    stop();
   }
 
   // `status` is what the whole ends with if it cannot go on.
@@ -190,12 +245,16 @@ class Supervisor {
       stopMore();
       return;
     }
-    if (phase_ != Phase::up && !child.everReady) return fail(status, how + "; all is stopped");
+    if (child.left) return endWhenAllHaveLeft();
+    if (phase_ != Phase::up && !child.everReady) {
+      const std::string words = events_.lastWords(child.spec);
+      return fail(status, how + (words.empty() ? "" : " (" + words + ")") + "; all is stopped");
+    }
     if (uv_now(&loop_) - child.startedMs >= kSoundMs) child.pauseMs = kFirstPauseMs;
     events_.problem(how + "; it starts again in " + std::to_string(child.pauseMs) + " ms");
     uv_timer_start(&child.restart, [](uv_timer_t* timer) {
       auto* due = static_cast<Child*>(timer->data);
-      due->supervisor->spawn(*due);
+      due->supervisor->start(*due);
     }, child.pauseMs, 0);
     child.pauseMs = std::min(child.pauseMs * 2, kLongestPauseMs);
   }
@@ -243,6 +302,8 @@ class Supervisor {
     closeHandle(&startTimer_);
     closeHandle(&longTimer_);
     closeHandle(&killTimer_);
+    closeHandle(&secondTimer_);
+    closeHandle(&stopPoll_);
     for (const auto& child : children_) closeHandle(&child->restart);
   }
 
@@ -259,13 +320,14 @@ class Supervisor {
     send(child, SIGKILL);
   }
   void send(Child& child, int signal) {
-    if (child.life) uv_process_kill(&child.life->process, signal);
+    if (child.life) ::kill(child.life->pid, signal);
   }
 
   SupervisorEvents events_;
   uv_loop_t loop_;
-  uv_timer_t startTimer_, longTimer_, killTimer_;
-  uv_signal_t signals_[3];
+  uv_timer_t startTimer_, longTimer_, killTimer_, secondTimer_;
+  uv_poll_t stopPoll_;
+  uv_signal_t signals_[4];
   std::vector<std::unique_ptr<Child>> children_;
   size_t masters_;  // 0 or 1, at the front
   Phase phase_ = Phase::starting;
@@ -275,10 +337,10 @@ class Supervisor {
 
 }  // namespace
 
-int supervise(std::vector<ProcessSpec> processes, std::optional<uint32_t> startTimeoutMs, SupervisorEvents events) {
-  ::signal(SIGPIPE, SIG_IGN);  // libuv gives children the default back
+int supervise(std::vector<ProcessSpec> processes, std::optional<uint32_t> startTimeoutMs, int stopFd, SupervisorEvents events) {
+  ::signal(SIGPIPE, SIG_IGN);
   Supervisor supervisor(std::move(processes), std::move(events));
-  return supervisor.run(startTimeoutMs);
+  return supervisor.run(startTimeoutMs, stopFd);
 }
 
 }  // namespace fluxon::ctl

@@ -1,19 +1,23 @@
 #include "up_verbs.h"
 
-#include <fcntl.h>
 #include <grp.h>
-#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <map>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/host_defaults.h"
+#include "detach.h"
 #include "master_client.h"
 #include "shm/mapped_file.h"
 #include "shm/paths.h"
@@ -28,6 +32,7 @@ constexpr uint32_t kAskMs = 500;  // why a start takes long
 
 std::string upDir(const shm::Paths& paths) { return paths.clusterDir() + "/.up"; }
 std::string lockPath(const shm::Paths& paths) { return upDir(paths) + "/lock"; }
+std::string stopPath(const shm::Paths& paths) { return upDir(paths) + "/socket"; }
 
 // The program beside this one, else the one in PATH.
 std::string programPath(const std::string& name) {
@@ -45,7 +50,7 @@ std::vector<ProcessSpec> processesOf(const Options& options) {
   const std::vector<std::string> nodes = options.node.empty() ? options.config.up.nodes : std::vector{options.node};
   for (const std::string& node : nodes) {
     const std::string owner = "fluxon-owner[" + node + "]", ssdd = "fluxon-ssdd[" + node + "]";
-    processes.push_back({.name = owner, .arguments = {programPath("fluxon-owner"), "--node", node}, .after = master});
+    processes.push_back({.name = owner, .arguments = {programPath("fluxon-owner"), "--node", node}, .after = master, .node = node});
     if (options.config.owner.largeLimitBytes.empty()) continue;
     processes.push_back({.name = ssdd, .arguments = {programPath("fluxon-ssdd"), "--node", node}, .after = owner});
   }
@@ -55,12 +60,47 @@ std::vector<ProcessSpec> processesOf(const Options& options) {
   return processes;
 }
 
-// Where the supervisor's words go: to the terminal, or while it detaches through a pipe to the process that was called.
-struct Voice {
-  std::function<void(const std::string&)> say;  // stdout
-  std::function<void(const std::string&)> problem;
-  std::function<void()> ready;
-  std::string hint;  // where to read more about a problem
+// Where `down` asks for the stop. Only who has the lock makes it.
+Result<shm::Descriptor> listenForStop(const shm::Paths& paths) {
+  const std::string path = stopPath(paths);
+  ::unlink(path.c_str());
+  shm::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return systemError("socket", errno);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);  // short enough: Paths::of()
+  const mode_t mask = ::umask(0177);
+  const bool bound = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  const int error = errno;
+  ::umask(mask);
+  if (!bound) return systemError("bind " + path, error);
+  return socket;
+}
+
+// The nodes whose owner this run has started, and whether they had values of an earlier life then.
+class Started {
+ public:
+  explicit Started(const shm::Paths& paths) : paths_(paths) {}
+  void starting(const ProcessSpec& process) {
+    if (!process.node.empty()) hadValues_.emplace(process.node, hasSegment(process.node));
+  }
+  // A drained owner leaves nothing; one that was stopped leaves its values, and is started again.
+  bool hasLeft(const std::string& node) { return !hasSegment(node) && hadValues_.erase(node) > 0; }
+  // What this run has made: of a start that failed not the values that were there before.
+  template <class Problem>
+  void remove(bool wasUp, Problem problem) const {
+    for (const auto& [node, hadValues] : hadValues_) {
+      std::error_code error;
+      if ((hadValues && !wasUp) || !std::filesystem::is_directory(paths_.nodeDir(node), error)) continue;
+      if (const Error failed = shm::removeNode(paths_, node); !failed.ok()) problem(failed.message());
+    }
+  }
+
+ private:
+  bool hasSegment(const std::string& node) const { return ::access(paths_.file(node, "segment").c_str(), F_OK) == 0; }
+
+  const shm::Paths& paths_;
+  std::map<std::string, bool> hadValues_;
 };
 
 int run(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec> processes, const Voice& voice) {
@@ -77,184 +117,135 @@ int run(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec
   if (const Error error = shm::makeDirectories(paths, upDir(paths), group); !error.ok()) return refuse(error);
   const Result<shm::LockFile> lock = shm::LockFile::acquire(lockPath(paths), "cluster " + options.cluster);
   if (!lock) return refuse(lock.error());
+  const Result<shm::Descriptor> stop = listenForStop(paths);
+  if (!stop) return refuse(stop.error());
   const bool json = options.format == Format::json;
+  Started started(paths);
+  bool wasUp = false;
   SupervisorEvents events;
+  events.starting = [&](const ProcessSpec& process) { started.starting(process), voice.logs.starting(process); };
   events.ready = [&](const ProcessSpec& process, int pid) {
     voice.say(json ? jsonObject({text("process", process.name), number("pid", static_cast<uint64_t>(pid))})
                    : process.name + " is ready, pid " + std::to_string(pid));
   };
   events.allReady = [&] {
-    voice.say(json ? jsonObject({text("cluster", options.cluster), number("pid", static_cast<uint64_t>(::getpid()))})
-                   : "cluster " + options.cluster + " is up (stop it: fluxonctl" +
-                         (options.configPath.empty() ? "" : " --config " + quoted(options.configPath)) + " --cluster " +
-                         options.cluster + " down)");
+    wasUp = true;
+    const std::string config = options.configPath.empty() ? "" : " --config " + quoted(options.configPath);
+    std::vector<Cell> cells{text("cluster", options.cluster), number("pid", static_cast<uint64_t>(::getpid()))};
+    if (!voice.logs.folder().empty()) cells.push_back(text("logs", voice.logs.folder()));
+    voice.say(json ? jsonObject(cells)
+                   : "cluster " + options.cluster + " is up" + (voice.logs.folder().empty() ? "" : ", logs in " + voice.logs.folder()) +
+                         " (stop it: fluxonctl" + config + " --cluster " + options.cluster + " down)");
     voice.ready();
   };
-  events.problem = [&](const std::string& line) { voice.problem(line + voice.hint); };
+  events.problem = [&](const std::string& line) { voice.problem(line + (wasUp ? "" : voice.logs.hint())); };
   events.waiting = [&](const std::string& names) {
     // Owners are ready when they have joined: what keeps this process from the master keeps them.
     Result<std::unique_ptr<MasterClient>> master(nullptr);
     if (options.config.common.master.enabled) master = MasterClient::connect(options.config.common, paths, kAskMs);
     events.problem("waiting for " + names + (master ? "" : ": " + master.error().message()));
   };
-  const int status = supervise(std::move(processes), options.timeoutMs, events);
-  // What up has started it takes away, the values too.
-  for (const std::string& node : options.node.empty() ? options.config.up.nodes : std::vector{options.node}) {
-    if (::access(paths.nodeDir(node).c_str(), F_OK) != 0) continue;
-    if (const Error error = shm::removeNode(paths, node); !error.ok()) events.problem(error.message());
-  }
+  events.hasLeft = [&](const ProcessSpec& owner) { return started.hasLeft(owner.node); };
+  events.lastWords = [&](const ProcessSpec& process) { return voice.logs.lastWords(process); };
+  events.everySecond = [&] { voice.logs.trim(); };
+  const int status = supervise(std::move(processes), options.timeoutMs, stop.value().get(), events);
+  started.remove(wasUp, events.problem);
+  ::unlink(stopPath(paths).c_str());
   return status;
 }
 
-void sayLine(const std::string& line) {
-  emit(line + "\n");
-  std::fflush(stdout);
-}
-
-volatile pid_t detached = 0;
-volatile sig_atomic_t interrupted = 0;
-
-// Messages of the detaching child: a kind and a line; a pipe that ends without `r` or `s` means that the child is gone.
-void tell(int fd, char kind, const std::string& line) {
-  const std::string message = kind + line + "\n";
-  if (fd >= 0 && ::write(fd, message.data(), message.size()) < 0) return;  // nobody listens any more
-}
-
-int relay(int fd, pid_t child, const std::string& logDir) {
-  FILE* from = ::fdopen(fd, "r");
-  char* line = nullptr;
-  size_t capacity = 0;
-  int status = -1;
-  while (status < 0 && from && ::getline(&line, &capacity, from) > 0) {
-    std::string message = line;
-    if (!message.empty() && message.back() == '\n') message.pop_back();
-    const std::string rest = message.substr(std::min<size_t>(1, message.size()));
-    switch (message[0]) {
-      case 'o': sayLine(rest); break;
-      case 'e': complain(rest); break;
-      case 'r': status = 0; break;
-      case 's': status = std::atoi(rest.c_str()); break;
-      default: break;
-    }
+// Folders of shard files of the cluster that are there. `down` and clean leave them.
+std::vector<std::string> shardFolders(const Options& options) {
+  std::vector<std::string> folders;
+  for (const std::string& path : options.config.owner.largeFilePaths) {
+    const std::string folder = path + "/" + options.cluster + "_cluster_kv_ssd_storage";
+    const bool known = std::find(folders.begin(), folders.end(), folder) != folders.end();
+    if (!known && ::access(folder.c_str(), F_OK) == 0) folders.push_back(folder);
   }
-  std::free(line);
-  if (from) std::fclose(from);
-  if (interrupted != 0) return 128 + interrupted;
-  if (status >= 0) return status;
-  return fail(Code::unavailable,
-              "the supervisor (process " + std::to_string(child) + ") ended before all was ready (logs: " + logDir + ")");
+  return folders;
 }
 
-Result<shm::Descriptor> openLog(const std::string& path) {
-  shm::Descriptor log(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!log) return systemError("open " + path, errno);
-  return log;
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
 }
 
-// In the child, which has its own session and whose stderr is its log.
-[[noreturn]] void superviseDetached(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec> processes,
-                                    const std::string& logDir, int pipe) {
-  ::signal(SIGPIPE, SIG_IGN);
-  Voice voice;
-  voice.hint = " (logs: " + logDir + ")";
-  voice.say = [&](const std::string& line) { tell(pipe, 'o', line); };
-  voice.problem = [&](const std::string& line) {
-    tell(pipe, 'e', line);
-    complain(line);
-  };
-  voice.ready = [&] {
-    tell(pipe, 'r', "");
-    ::close(std::exchange(pipe, -1));
-    voice.hint.clear();
-  };
-  const int status = run(options, paths, std::move(processes), voice);
-  tell(pipe, 's', std::to_string(status));
-  std::_Exit(status);
+// Asks who has the lock to stop. It is asked, not signalled: a process id that is read from a file may be anybody's.
+Error askToStop(const Options& options, const shm::Paths& paths) {
+  const std::string path = stopPath(paths);
+  const shm::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return systemError("socket", errno);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  const ssize_t n = ::sendto(socket.get(), kStopMessage.data(), kStopMessage.size(), 0, reinterpret_cast<const sockaddr*>(&address),
+                             sizeof address);
+  if (n > 0 || errno == EAGAIN) return {};  // EAGAIN: it has been asked before, and does not look
+  if (errno != ENOENT && errno != ECONNREFUSED) return systemError("send to " + path, errno);
+  return {Code::unavailable, shm::LockFile::whoHolds(lockPath(paths)) + " runs cluster " + options.cluster + ", but nobody listens at " +
+                                 path + ": stop it with SIGTERM"};
 }
 
-int upDetached(const Options& options, const shm::Paths& paths) {
-  const std::string logDir = options.logDir.empty() ? options.config.master.stateDir + "/log" : options.logDir;
-  std::error_code error;
-  std::filesystem::create_directories(logDir, error);
-  if (error) return fail(systemError("create " + logDir, error.value()));
-  std::vector<ProcessSpec> processes = processesOf(options);
-  std::vector<shm::Descriptor> logs;
-  for (ProcessSpec& process : processes) {
-    Result<shm::Descriptor> log = openLog(logDir + "/" + process.name + ".log");
-    if (!log) return fail(log.error());
-    process.logFd = log->get();
-    logs.push_back(std::move(log).value());
+// Nothing that `up` runs is left.
+int nothingToStop(const Options& options, const shm::Paths& paths, const std::vector<std::string>& nodes,
+                  const std::function<int(const std::string&)>& say) {
+  const std::string what = "fluxonctl up does not run cluster " + options.cluster, master = paths.masterDir() + "/lock";
+  if (shm::LockFile::held(master)) {
+    return fail({Code::unavailable, what + ", but " + shm::LockFile::whoHolds(master) +
+                                        " runs its master: stop the processes that fluxonctl status names with SIGTERM"});
   }
-  const Result<shm::Descriptor> own = openLog(logDir + "/fluxonctl.log");
-  if (!own) return fail(own.error());
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail(systemError("pipe", errno));
-  // Whoever interrupts this process while it waits means the one that it has started.
-  sigset_t signals, before;
-  ::sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
-  ::sigprocmask(SIG_BLOCK, &signals, &before);
-  const pid_t child = ::fork();  // before any loop or thread
-  if (child < 0) return fail(systemError("fork", errno));
-  if (child > 0) {
-    ::close(ends[1]);
-    detached = child;
-    struct sigaction passOn {};
-    passOn.sa_handler = [](int signal) { interrupted = signal, ::kill(detached, SIGTERM); };
-    passOn.sa_flags = SA_RESTART;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &passOn, nullptr);
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    return relay(ends[0], child, logDir);
+  std::vector<std::string> left;
+  for (const std::string& node : nodes) {
+    if (!shm::LockFile::held(paths.file(node, "lock")) && ::access(paths.file(node, "segment").c_str(), F_OK) == 0) left.push_back(node);
   }
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
-  ::close(ends[0]);
-  ::setsid();
-  const shm::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  ::dup2(null.get(), STDIN_FILENO);
-  ::dup2(null.get(), STDOUT_FILENO);
-  ::dup2(own.value().get(), STDERR_FILENO);
-  superviseDetached(options, paths, std::move(processes), logDir, ends[1]);
+  const std::string kept = " of an earlier run are kept (fluxonctl up goes on with them, clean removes them)";
+  return say(what + ": nothing to stop" + (left.empty() ? "" : "; values of " + joined(left) + kept));
 }
 
 }  // namespace
 
-int up(const Options& options) {
+int up(const Options& given) {
+  Options options = given;
+  std::error_code error;
+  // `up` in the background, and whoever reads how to stop it, may be in another folder.
+  if (!given.configPath.empty()) options.configPath = std::filesystem::absolute(given.configPath, error);
+  if (error) return fail(systemError(given.configPath, error.value()));
   const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
   if (!paths) return fail(paths.error());
   const bool needsState = !options.config.common.master.enabled || (options.detach && options.logDir.empty());
   if (needsState && options.config.master.stateDir.empty()) return fail(noStateDir());
-  if (options.detach) return upDetached(options, paths.value());
+  std::vector<ProcessSpec> processes = processesOf(options);
+  if (options.detach) {
+    return detach(options, paths.value(), std::move(processes), [&](std::vector<ProcessSpec> logged, const Voice& voice) {
+      return run(options, paths.value(), std::move(logged), voice);
+    });
+  }
   if (!options.logDir.empty()) return fail({Code::invalidArgument, "--log-dir without --detach (the processes log to this terminal)"});
-  return run(options, paths.value(), processesOf(options), {sayLine, complain, [] {}, ""});
+  Logs none;
+  return run(options, paths.value(), std::move(processes), {sayLine, complain, [] {}, none});
 }
 
 int down(const Options& options) {
   const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
   if (!paths) return fail(paths.error());
   const std::string lock = lockPath(paths.value());
-  const bool json = options.format == Format::json;
+  const std::vector<std::string> shards = shardFolders(options);
   const auto say = [&](bool stopped, const std::string& line) {
-    sayLine(json ? jsonObject({text("cluster", options.cluster), flag("stopped", stopped)}) : line);
+    const std::string stay = shards.empty() ? "" : "; shard files stay in " + joined(shards) + " (the next start empties them)";
+    const bool json = options.format == Format::json;
+    sayLine(json ? jsonObject({text("cluster", options.cluster), flag("stopped", stopped), list("shard_folders", shards)}) : line + stay);
     return 0;
   };
-  if (const auto nodes = nodesOf(paths.value()); !nodes) return fail(nodes.error());  // a lock that cannot be seen is not a free one
-  if (!shm::LockFile::held(lock)) {
-    const std::string master = paths.value().masterDir() + "/lock";
-    const bool others = shm::LockFile::held(master);
-    if (others) {
-      return fail({Code::unavailable, "fluxonctl up does not run cluster " + options.cluster + ", but process " +
-                                          std::to_string(shm::LockFile::holder(master)) +
-                                          " runs its master: stop the processes that fluxonctl status names with SIGTERM"});
-    }
-    return say(false, "fluxonctl up does not run cluster " + options.cluster + ": nothing to stop");
-  }
-  const long pid = shm::LockFile::holder(lock);
-  if (pid <= 1) return fail({Code::corrupt, lock + " is locked and names no process"});
-  if (::kill(static_cast<pid_t>(pid), SIGTERM) != 0 && errno != ESRCH)
-    return fail(systemError("stop process " + std::to_string(pid), errno));
+  const auto nodes = nodesOf(paths.value());
+  if (!nodes) return fail(nodes.error());  // a lock that cannot be seen is not a free one
+  if (!shm::LockFile::held(lock))
+    return nothingToStop(options, paths.value(), nodes.value(), [&](const std::string& line) { return say(false, line); });
+  if (const Error error = askToStop(options, paths.value()); !error.ok()) return fail(error);
   const Time deadline = bootTime() + milliseconds(options.timeoutMs.value_or(kDownMs));
   while (shm::LockFile::held(lock)) {
-    if (bootTime() >= deadline) return fail({Code::timedOut, "process " + std::to_string(pid) + " still runs cluster " + options.cluster});
+    if (bootTime() >= deadline)
+      return fail({Code::timedOut, shm::LockFile::whoHolds(lock) + " still runs cluster " + options.cluster});
     ::usleep(20'000);
   }
   return say(true, "cluster " + options.cluster + " is down");

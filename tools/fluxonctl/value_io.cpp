@@ -1,7 +1,9 @@
 #include "value_io.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/size.h"
 
@@ -100,19 +103,41 @@ Error writeAll(int fd, std::span<const std::byte> bytes, const std::string& name
   return {};
 }
 
+namespace {
+
+// Does the way to the file, from link to link, lead over procfs? What /dev/stdout and its like name is somebody's open file: its place
+// is kept. The kind of file system decides, not how the path is written.
+bool leadsOverProc(std::filesystem::path path) {
+  for (int links = 0; links < 40; ++links) {
+    const shm::Descriptor at(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct statfs fs {};
+    if (!at || ::fstatfs(at.get(), &fs) != 0) return false;
+    if (fs.f_type == PROC_SUPER_MAGIC) return true;
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) return false;  // no link
+    path = path.parent_path() / target;
+  }
+  return false;
+}
+
+Error writeInPlace(const std::string& path, int flags, std::span<const std::byte> bytes) {
+  const shm::Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags));
+  return file ? writeAll(file.get(), bytes, path) : systemError("open " + path, errno);
+}
+
+}  // namespace
+
 Error replaceFile(const std::string& path, std::span<const std::byte> bytes) {
   struct stat info;
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  // /dev/stdout and its like lead to files that are somebody's already: their place is kept.
-  const bool given = path.starts_with("/dev/") || path.starts_with("/proc/");
-  if (exists && (given || !S_ISREG(info.st_mode))) {
-    const shm::Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-    return file ? writeAll(file.get(), bytes, path) : systemError("open " + path, errno);
-  }
+  if (exists && (!S_ISREG(info.st_mode) || leadsOverProc(path))) return writeInPlace(path, O_APPEND, bytes);
   char real[PATH_MAX];
   const std::string target = exists && ::realpath(path.c_str(), real) ? real : path;  // a link stays, what it leads to is replaced
-  std::string temporary = target + ".XXXXXX";
+  std::string temporary = target.substr(0, target.rfind('/') + 1) + ".fluxonctl-XXXXXX";  // the name of `target` may be as long as can be
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  const bool closed = errno == EACCES || errno == EPERM || errno == EROFS;
+  if (fd < 0 && exists && closed) return writeInPlace(target, O_TRUNC, bytes);
   if (fd < 0) return systemError("create a file beside " + target, errno);
   Unlink unlink{temporary};
   const shm::Descriptor file(fd);
@@ -120,9 +145,13 @@ Error replaceFile(const std::string& path, std::span<const std::byte> bytes) {
   ::umask(mask);
   if (::fchmod(fd, exists ? info.st_mode & 07777 : 0666 & ~mask) != 0) return systemError("chmod " + temporary, errno);
   if (Error error = writeAll(fd, bytes, temporary); !error.ok()) return error;
-  if (::rename(temporary.c_str(), target.c_str()) != 0) return systemError("rename " + temporary + " to " + target, errno);
-  unlink.path.clear();
-  return {};
+  if (::rename(temporary.c_str(), target.c_str()) == 0) {
+    unlink.path.clear();
+    return {};
+  }
+  // EBUSY: a mount; EXDEV: a mount of the same file system; EACCES, EPERM: another's file in a folder with the sticky bit.
+  if (exists && (errno == EBUSY || errno == EXDEV || errno == EACCES || errno == EPERM)) return writeInPlace(target, O_TRUNC, bytes);
+  return systemError("rename " + temporary + " to " + target, errno);
 }
 
 }  // namespace fluxon::ctl

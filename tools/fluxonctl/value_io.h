@@ -47,8 +47,9 @@ class Input {
 
 Error writeAll(int fd, std::span<const std::byte> bytes, const std::string& name);
 
-// Writes beside `path` and renames: `path` is never half written, and is as it was if anything fails. What is no regular file
-// (/dev/null, a pipe) is written in place.
+// Writes beside `path` and renames: `path` is never half written, and is as it was if anything fails. Written in place are what is no
+// regular file (/dev/null, a pipe), what /proc leads to (/dev/stdout, /dev/fd/3: to its end), and, from its beginning on, a file that
+// cannot be replaced: one that is a mount of its own, or whose folder takes no new file.
 Error replaceFile(const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace fluxon::ctl
