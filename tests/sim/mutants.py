@@ -38,7 +38,7 @@ MUTANTS = [
      "if (!allListed_ || !pages_.empty()) return;", "if (page.count == 0) return;"),
     ("the next life is not told of changes that the last one has not answered", MASTER + "membership.cpp",
      "if (fresh->inWindow) tellInstead(*known, *fresh);", ""),
-    ("an inventory within the term revives what a change is about to end", MASTER + "membership.cpp",
+    ("an inventory within the term revives what a change is about to end", MASTER + "recovery.cpp",
      "!entry || entry->change || entry->putId", "!entry || entry->putId"),
     ("a delete does not tell who is being brought an evicted value", MASTER + "changes.cpp",
      "(!entry->routed() && entry->transfers.empty())", "!entry->routed()"),
