@@ -235,12 +235,23 @@ Result<char*> Attachment::writable(uint64_t offset, uint64_t bytes, Time deadlin
     writableDone_.wait_for(lock, std::chrono::nanoseconds(std::min(left, kLook).ns));
   }
   if (!writableBase_.load(std::memory_order_relaxed)) {
-    makingWritable_ = true;
-    lock.unlock();
-    const Error error = mapWritable(deadline);
-    lock.lock();
-    makingWritable_ = false;
-    writableDone_.notify_all();
+    struct Making {
+      Making(Attachment& attachment, std::unique_lock<std::mutex>& held) : of(attachment), lock(held) {
+        of.makingWritable_ = true;
+        lock.unlock();
+      }
+      ~Making() {
+        lock.lock();
+        of.makingWritable_ = false;
+        of.writableDone_.notify_all();
+      }
+      Attachment& of;
+      std::unique_lock<std::mutex>& lock;
+    };
+    const Error error = [&] {
+      const Making making(*this, lock);
+      return mapWritable(deadline);
+    }();
     if (!error.ok()) return error;
   }
   return writableBase_.load(std::memory_order_relaxed) + offset;

@@ -112,7 +112,10 @@ Result<std::unique_ptr<Client>> Client::connect(const std::string& root, const s
   std::string chosen = node;
   if (chosen.empty()) {
     const std::vector<std::string> nodes = paths->nodes();
-    if (nodes.empty()) return Error{Code::unavailable, "no owner of cluster " + cluster + " on this host (" + paths->clusterDir() + ")"};
+    if (nodes.empty()) {
+      return Error{Code::unavailable, "no owner of cluster " + cluster + " on this host (" + paths->clusterDir() +
+                                          "; another root: FLUXON_SHM_ROOT, or shm_root of the options)"};
+    }
     if (nodes.size() > 1) {
       std::string names;
       for (const std::string& each : nodes) names += (names.empty() ? "" : ", ") + each;
@@ -511,11 +514,17 @@ Result<Granted> Client::grant(const Put& put) {
   if (!placed) return placed.error();
   const Reply& reply = placed->reply;
   Granted granted{nullptr, put.length, placed->attachment, reply.slotRef};
-  Result<char*> place = placed->attachment->writable(reply.offset, put.length, put.deadline);
-  if (!place) {
-    abort(granted);
-    return place.error();
-  }
+  struct GiveBack {
+    const Granted& granted;
+    bool wanted = true;
+    ~GiveBack() {
+      if (wanted) abort(granted);
+    }
+  };
+  GiveBack back{granted};
+  const Result<char*> place = placed->attachment->writable(reply.offset, put.length, put.deadline);
+  if (!place) return place.error();
+  back.wanted = false;
   granted.data = place.value();
   return granted;
 }

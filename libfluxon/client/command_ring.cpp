@@ -38,6 +38,7 @@ CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& head
   // Giving a slot or a grant back needs no memory.
   free_.reserve(shm::kCommandSlots);
   abandoned_.reserve(shm::kCommandSlots);
+  aborts_.reserve(shm::kCommandSlots);
   for (uint32_t i = shm::kCommandSlots; i-- > 0;) free_.push_back(i);
 }
 

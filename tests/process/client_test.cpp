@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <new>
 #include <sstream>
 #include <thread>
 
@@ -23,6 +25,18 @@
 #include "shm/client_format.h"
 
 using namespace fluxon::test;
+
+#ifndef FLUXON_SANITIZED
+// The allocation after so many more of this thread fails; below 0: none. The library calls these as well.
+static thread_local int failsIn = -1;
+void* operator new(size_t bytes) {
+  if (failsIn >= 0 && failsIn-- == 0) throw std::bad_alloc();
+  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
 
 namespace {
 
@@ -339,6 +353,10 @@ TEST_CASE("client: an owner that comes back in another time namespace loses its 
   Cluster cluster;
   auto client = cluster.client();
   client.put("key", "value");
+  if (elsewhere(3000, [] { return 0; }) == 99) {
+    MESSAGE("skipped: no time namespaces here");
+    return;
+  }
   cluster.kill("n0");
   cluster.start("n0", [&] {
     // exec takes this process into it.
@@ -350,6 +368,24 @@ TEST_CASE("client: an owner that comes back in another time namespace loses its 
   std::string said;
   CHECK(ctl(cluster, "--json stat --local key", said) == 0);
   CHECK_MESSAGE(said.find("\"serving\":true") != std::string::npos, said);
+}
+
+TEST_CASE("client: an ssdd in another time namespace than its owner does not attach, and says why") {
+  if (elsewhere(500, [] { return 0; }) == 99) {
+    MESSAGE("skipped: no time namespaces here");
+    return;
+  }
+  char folder[] = "/tmp/fluxon-disks-XXXXXX";
+  REQUIRE(::mkdtemp(folder));
+  {
+    const std::string disk = "large_file_paths = [\"" + std::string(folder) + "\"]\nlarge_limit_size = [\"32MiB\"]\n";
+    Cluster cluster({.owner = "segment_size = \"16MiB\"\n" + disk});
+    std::string said;
+    run("timeout 3 unshare -T --boottime 500 " FLUXON_BIN "/fluxon-ssdd --config " + cluster.config() + " --node n0", said);
+    CHECK_MESSAGE(said.find("another time namespace") != std::string::npos, said);
+    CHECK(said.find("info attached") == std::string::npos);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("client: a neighbour that serves under another master is none") {
@@ -441,3 +477,105 @@ TEST_CASE("client: a value is filled in the memory of the node that is named, an
   CHECK(holder->source() == fluxon::Source::local);
   CHECK(holder->text() == kLarge);
 }
+
+TEST_CASE("client: errors name what would help: another root, and who does not answer") {
+  Cluster cluster;
+  fluxon::ConnectOptions options;
+  options.shmRoot = cluster.root();
+  options.cluster = "other";
+  try {
+    fluxon::Client none(options);
+    FAIL("it connects");
+  } catch (const fluxon::Exception& error) {
+    CHECK(std::string(error.what()).find("FLUXON_SHM_ROOT") != std::string::npos);
+  }
+  auto client = cluster.client();
+  const auto why = [&] {
+    try {
+      client.countPrefix("", 300);
+    } catch (const fluxon::Exception& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  {
+    const Stopped stopped(cluster, "master");
+    CHECK_MESSAGE(why().find("waits for its master") != std::string::npos, why());
+  }
+  const Stopped stopped(cluster, "n0");
+  CHECK_MESSAGE(why().find("the owner does not take commands") != std::string::npos, why());
+}
+
+TEST_CASE("client: bash completes the nodes of the cluster that the configuration names") {
+  Cluster cluster;
+  std::string said;
+  const std::string script = "source " FLUXON_SOURCE "/scripts/fluxonctl.bash-completion; COMP_WORDS=(" FLUXON_BIN "/fluxonctl --config " +
+                             cluster.config() + " --node n); COMP_CWORD=4; compopt() { :; }; _fluxonctl; echo \"${COMPREPLY[@]}\"";
+  CHECK(run("bash -c '" + script + "'", said) == 0);
+  CHECK(said == "n0\n");
+}
+
+#ifndef FLUXON_SANITIZED
+TEST_CASE("client: a call without memory says so, wherever it ran out, and the client is as good as before") {
+  Cluster cluster({.nodes = {"n0", "n1"}});
+  auto there = cluster.client("n1");
+  auto client = cluster.client("n0");
+  fluxon_client* const raw = client.raw();
+  const std::string key = "a key that is longer than what a string keeps within itself";
+  const auto listed = [](void*, const void*, size_t, uint64_t, uint64_t) { return 1; };
+  uint64_t number = 0;
+  fluxon_stat stat{};
+  const std::map<std::string, std::function<fluxon_code()>> calls{
+      {"put inline", [&] { return fluxon_put(raw, key.data(), key.size(), "x", 1, nullptr, nullptr); }},
+      {"put", [&] { return fluxon_put(raw, key.data(), key.size(), kLarge.data(), kLarge.size(), nullptr, nullptr); }},
+      {"put start", [&] {
+         fluxon_grant grant{};
+         const fluxon_code code = fluxon_put_start(raw, key.data(), key.size(), 5000, nullptr, &grant);
+         fluxon_abort(&grant);
+         return code;
+       }},
+      {"get", [&] {
+         fluxon_holder holder{};
+         const fluxon_code code = fluxon_get(raw, "there", 5, nullptr, &holder);
+         fluxon_release(&holder);
+         return code;
+       }},
+      {"exists", [&] { return fluxon_exists(raw, "there", 5, nullptr); }},
+      {"stat", [&] { return fluxon_stat_key(raw, "there", 5, nullptr, &stat); }},
+      {"remove", [&] { return fluxon_remove(raw, "none", 4, nullptr); }},
+      {"count", [&] { return fluxon_count_prefix(raw, "", 0, nullptr, &number); }},
+      {"list", [&] { return fluxon_list(raw, "", 0, key.data(), key.size(), 0, nullptr, listed, nullptr); }},
+      {"lease", [&] { return fluxon_lease_grant(raw, 60'000, nullptr, &number); }},
+      {"connect", [&] {
+         fluxon_connect_options options{};
+         options.cluster = "t";
+         options.node = "n0";
+         options.shm_root = cluster.root().c_str();
+         fluxon_client* other = nullptr;
+         const fluxon_code code = fluxon_connect(&options, &other);
+         fluxon_close(other);
+         return code;
+       }}};
+  there.put("there", kLarge);
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    int failed = 0;
+    for (;; ++failed) {
+      REQUIRE(failed < 500);
+      failsIn = failed;
+      const fluxon_code code = call();
+      const bool enough = std::exchange(failsIn, -1) >= 0;
+      if (enough) {
+        CHECK((code == FLUXON_OK || code == FLUXON_MISS));
+        break;
+      }
+      CHECK(code == FLUXON_SYSTEM);
+      CHECK(std::string(fluxon_last_error()) == "out of memory");
+    }
+    CHECK(failed > 0);
+  }
+  CHECK(client.put(key, kLarge));
+  CHECK(client.get("there")->text() == kLarge);
+  CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_grants") == 0; }));
+}
+#endif

@@ -404,6 +404,25 @@ TEST_CASE("directory: one with two readable values of a key is not taken over") 
   }
 }
 
+TEST_CASE("local hit: a lease of another master than the one asked for is none") {
+  Directory d;
+  d.serve();
+  d.put("k", 8);
+  d.writer.setMaster(Incarnation(9));
+  Reader r(d);
+  const auto under = [&](uint64_t master) {
+    const Probe outcome = probe(r.view, r.client.table, 0, "k", keyHash("k"), r.hit, master);
+    if (outcome == Probe::hit) r.client.table.drop(r.hit.hazard);
+    return outcome;
+  };
+  CHECK(under(9) == Probe::hit);
+  CHECK(under(kAnyMaster) == Probe::hit);
+  CHECK(under(8) == Probe::lapsed);
+  DirectoryWriter::endServing(d.header());
+  CHECK(under(9) == Probe::lapsed);
+  CHECK(r.client.words() == 0);
+}
+
 TEST_CASE("directory view: truncated and foreign files are refused with a reason") {
   Directory d;
   REQUIRE(d.view());
