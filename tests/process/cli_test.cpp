@@ -868,7 +868,7 @@ TEST_CASE("metrics of all processes parse, stay within bounds under load, and sh
   CHECK(after.sum("fluxon_master_puts_published_total") > 10);
   CHECK(after.sum("fluxon_owner_directory_slots", "committed") >= after.sum("fluxon_master_keys"));
   double parts = 0;
-  for (const char* part : {"free", "routed", "reserved", "inflight", "held"})
+  for (const char* part : {"free", "routed", "reserved", "inflight", "retired"})
     parts += after.sum("fluxon_master_segment_"s + part + "_bytes");
   CHECK(parts == after.sum("fluxon_master_segment_capacity_bytes"));
   // Buckets only grow, and the last one is the count.

@@ -257,7 +257,9 @@ TEST_CASE("ssdd: of two disks one hangs: the other one serves what it has and ta
     put("during", 20);
     CHECK(eventually([&] { return metric("fluxon_ssdd_device_serving", a) == 0; }));
     CHECK(eventually([&] { return has(ctl("ssd"), "hung"); }));
-    CHECK(has(ctl("doctor"), "nothing is written to " + rootOf(a) + " (hung)"));
+    const std::string doctor = ctl("doctor");
+    CHECK(has(doctor, "nothing is written to " + rootOf(a) + " (hung)"));
+    CHECK(has(doctor, a + ": does not answer within 3 s"));
     CHECK(has(cluster.log("ssdd-n0"), "device of " + rootOf(a) + " has ended no request for 4 s"));
     put("after", 20);
     persisted(cluster, "n0");

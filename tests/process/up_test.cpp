@@ -424,7 +424,7 @@ TEST_CASE("logs of up --detach are cut at their limit, the older half beside the
   CHECK(failed.status == 77);
   CHECK(oneLine(failed.err));
   CHECK_MESSAGE(has(failed.err, "fluxon-owner[n0] ended with status 77 ("), failed.err);
-  CHECK_MESSAGE(has(failed.err, "/t/n0 is in the way and is not a folder); all is stopped (logs: "), failed.err);
+  CHECK_MESSAGE(has(failed.err, "/t/n0 is in the way: a file of user 0, not a folder); all is stopped (logs: "), failed.err);
 }
 
 TEST_CASE("down says which shard files stay, and how to stop a cluster whose configuration is broken") {

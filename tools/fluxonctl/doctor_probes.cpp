@@ -3,12 +3,15 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +25,7 @@
 #include <sstream>
 
 #include "base/cgroup.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/size.h"
 #include "link/socket_address.h"
@@ -36,6 +40,7 @@ namespace fluxon::ctl {
 namespace {
 
 constexpr uint64_t kTmpfs = 0x01021994;  // f_type, as in linux/magic.h
+constexpr Duration kDiskAnswers = seconds(3);
 constexpr size_t kMostHolders = 8;  // that are named
 constexpr uint64_t kCapIpcLock = uint64_t{1} << 14;
 
@@ -265,37 +270,91 @@ IoUringFacts probeIoUring() {
   return facts;
 }
 
+// Of a folder whose file system answers.
+static SsdFolderFacts probeFolder(const shm::Paths& paths, const std::string& path, const std::vector<std::string>& nodes) {
+  SsdFolderFacts facts;
+  facts.place = path;
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) facts.refusal = std::strerror(errno);
+    if (facts.refusal.empty() && ::lstat(path.c_str(), &info) == 0) facts.refusal = "is a symbolic link to what is not there";
+    facts.place = parentOf(path);
+    if (facts.refusal.empty() && ::stat(facts.place.c_str(), &info) != 0) facts.refusal = noPlace(facts.place);
+  }
+  if (facts.refusal.empty() && !S_ISDIR(info.st_mode)) facts.refusal = facts.place + " is not a folder";
+  if (facts.refusal.empty() && ::access(facts.place.c_str(), W_OK | X_OK) != 0) {
+    facts.refusal = facts.place == path ? std::string("cannot be written: ") + std::strerror(errno) : noPlace(facts.place);
+  }
+  for (const std::string& node : nodes) {
+    const std::string folder = ssd::rootPath(path, paths.cluster, node);
+    for (const std::string& each : {parentOf(folder), folder}) {
+      if (Error error = shm::checkFolder(each); facts.refusal.empty() && !error.ok()) facts.refusal = error.detail;
+    }
+  }
+  struct statfs system;
+  if (facts.refusal.empty() && ::statfs(facts.place.c_str(), &system) != 0) facts.refusal = std::strerror(errno);
+  if (!facts.refusal.empty()) return facts;
+  facts.fallocate = reserves(facts.place);
+  facts.device = info.st_dev;
+  facts.tmpfs = static_cast<uint64_t>(system.f_type) == kTmpfs;
+  facts.freeBytes = system.f_bavail * static_cast<uint64_t>(system.f_bsize);
+  for (const std::string& node : nodes) facts.presentBytes += bytesIn(ssd::rootPath(path, paths.cluster, node));
+  return facts;
+}
+
+// A disk that hangs keeps who asks it, and does not let it be killed: a child asks, with no descriptor of ours but the pipe, and is left
+// behind when it does not answer.
+static SsdFolderFacts askFolder(const shm::Paths& paths, const std::string& path, const std::vector<std::string>& nodes) {
+  SsdFolderFacts facts;
+  facts.place = path;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return facts.refusal = std::strerror(errno), facts;
+  const shm::Descriptor reading(ends[0]);
+  shm::Descriptor writing(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return facts.refusal = std::strerror(errno), facts;
+  if (child == 0) {
+    const int nothing = ::open("/dev/null", O_RDWR);
+    for (const int fd : {0, 1, 2}) ::dup2(nothing, fd);
+    const SsdFolderFacts seen = probeFolder(paths, path, nodes);
+    std::ostringstream said;
+    said << seen.device << ' ' << seen.freeBytes << ' ' << seen.presentBytes << ' ' << seen.tmpfs << ' ' << seen.fallocate << ' '
+         << seen.place << '\0' << seen.refusal;
+    const std::string text = said.str();
+    [[maybe_unused]] const ssize_t n = ::write(writing.get(), text.data(), text.size());
+    ::_exit(0);
+  }
+  writing = {};
+  std::string answer;
+  const Time until = bootTime() + kDiskAnswers;
+  for (bool open = true; open;) {
+    pollfd wait{reading.get(), POLLIN, 0};
+    char buffer[4096];
+    const int ready = ::poll(&wait, 1, static_cast<int>(std::max<int64_t>(0, (until - bootTime()).ms())));
+    if (ready < 0 && errno == EINTR) continue;
+    const ssize_t n = ready > 0 ? ::read(reading.get(), buffer, sizeof buffer) : -1;
+    if (n > 0) answer.append(buffer, static_cast<size_t>(n));
+    open = n > 0;
+  }
+  ::kill(child, SIGKILL);  // not reaped: the pid is its own
+  ::waitpid(child, nullptr, WNOHANG);
+  std::istringstream words(answer);
+  if (!(words >> facts.device >> facts.freeBytes >> facts.presentBytes >> facts.tmpfs >> facts.fallocate)) {
+    facts.refusal = "does not answer within " + std::to_string(kDiskAnswers.ms() / 1000) + " s: its disk or file system hangs";
+    return facts;
+  }
+  words.get();
+  std::getline(words, facts.place, '\0');
+  std::getline(words, facts.refusal, '\0');
+  return facts;
+}
+
 std::vector<SsdFolderFacts> probeSsd(const shm::Paths& paths, const Config::Owner& owner, const std::vector<std::string>& nodes) {
   std::vector<SsdFolderFacts> folders;
   for (size_t i = 0; i < owner.largeLimitBytes.size(); ++i) {
-    SsdFolderFacts& facts = folders.emplace_back();
-    facts.path = facts.place = owner.largeFilePaths[i];
+    SsdFolderFacts& facts = folders.emplace_back(askFolder(paths, owner.largeFilePaths[i], nodes));
+    facts.path = owner.largeFilePaths[i];
     facts.limitBytes = owner.largeLimitBytes[i];
-    struct stat info;
-    if (::stat(facts.path.c_str(), &info) != 0) {
-      if (errno != ENOENT) facts.refusal = std::strerror(errno);
-      if (facts.refusal.empty() && ::lstat(facts.path.c_str(), &info) == 0) facts.refusal = "is a symbolic link to what is not there";
-      facts.place = parentOf(facts.path);
-      if (facts.refusal.empty() && ::stat(facts.place.c_str(), &info) != 0) facts.refusal = noPlace(facts.place);
-    }
-    if (facts.refusal.empty() && !S_ISDIR(info.st_mode)) facts.refusal = facts.place + " is not a folder";
-    if (facts.refusal.empty() && ::access(facts.place.c_str(), W_OK | X_OK) != 0) {
-      facts.refusal = facts.place == facts.path ? std::string("cannot be written: ") + std::strerror(errno) : noPlace(facts.place);
-    }
-    for (const std::string& node : nodes) {
-      const std::string folder = ssd::rootPath(facts.path, paths.cluster, node);
-      for (const std::string& each : {parentOf(folder), folder}) {
-        if (Error error = shm::checkFolder(each); facts.refusal.empty() && !error.ok()) facts.refusal = error.detail;
-      }
-    }
-    struct statfs system;
-    if (facts.refusal.empty() && ::statfs(facts.place.c_str(), &system) != 0) facts.refusal = std::strerror(errno);
-    if (!facts.refusal.empty()) continue;
-    facts.fallocate = reserves(facts.place);
-    facts.device = info.st_dev;
-    facts.tmpfs = static_cast<uint64_t>(system.f_type) == kTmpfs;
-    facts.freeBytes = system.f_bavail * static_cast<uint64_t>(system.f_bsize);
-    for (const std::string& node : nodes) facts.presentBytes += bytesIn(ssd::rootPath(facts.path, paths.cluster, node));
   }
   return folders;
 }
