@@ -21,7 +21,7 @@ enum class RequestKind : uint16_t {
   putAbort,        // put: the writer has ended; its extent comes back by `release`
   reserve,         // bytes, count -> offsets
   release,         // offsets: extents that no one reads or writes any more
-  dropped,         // items: replicas that the owner has given up
+  dropped,         // items (key, putId, offset): replicas in memory that the owner has given up
   getStart,        // key, timeLeftMs, flags (kFarOnly, kBringHere), after (a node that did not deliver) -> source, putId, bytes, fetch,
                    // offset, ssd or exportId and sourceOffset
   stat,            // key -> putId, bytes, lease, nodes

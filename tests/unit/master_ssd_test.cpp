@@ -207,8 +207,10 @@ TEST_CASE("ssd: what an SSD gives up stays readable in memory") {
 TEST_CASE("ssd: a value that is dropped from memory, or gone when it is reclaimed, keeps its route by the SSD") {
   Ssds w;
   Owner a = w.on("a");
-  const PutId k = putBoth(a, "k"), l = putBoth(a, "l");
-  CHECK(say(a, RequestKind::dropped, {{"k", k}}).code == Code::ok);
+  const uint64_t at = a.put("k");
+  const PutId k = idOf(a, "k"), l = putBoth(a, "l");
+  CHECK(commit(a, {"k", k, 0, 100}));
+  CHECK(say(a, RequestKind::dropped, {{"k", k, at}}).code == Code::ok);
   CHECK(w.core.evictTo("a", 0, w.now).ok());
   a.reclaimDone(ReclaimResult::gone);
   CHECK((idOf(a, "k") == k));

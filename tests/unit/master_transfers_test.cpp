@@ -118,6 +118,43 @@ TEST_CASE("transfers: a failed copy is no replica, and its place comes back by t
   CHECK(b.member->space.freeBytes() == kSegment);
 }
 
+TEST_CASE("transfers: what an owner says late of a place that it has given up leaves the later copy of the same version") {
+  Hosts w;
+  Owner a = w.on("a"), b = w.on("b");
+  a.put("k", 5000);
+  const OperationId first = b.get("k");
+  REQUIRE(b.answer(getDone(b, first)).published);
+  // It is not readable at b, who answers a reclaim before it can say so.
+  REQUIRE(w.core.evictTo("b", 0, w.now).ok());
+  b.reclaimDone(rpc::ReclaimResult::gone);
+  REQUIRE(replicasOf(a, "k") == 1);
+  const OperationId second = b.get("k");
+  REQUIRE(b.answer(getDone(b, second)).published);
+  const uint64_t old = b.answer(first).offset, present = b.answer(second).offset;
+  REQUIRE(old != present);
+  const auto drop = [&](uint64_t offset) {
+    rpc::Request request;
+    request.kind = rpc::RequestKind::dropped;
+    request.items = {{"k", b.answer(second).putId, offset}};
+    return b.answer(b.ask(request)).code;
+  };
+  CHECK(drop(old) == Code::ok);
+  CHECK(b.release({old}) == Code::ok);
+  CHECK(replicasOf(a, "k") == 2);
+  CHECK(b.bytes(Use::routed) == 8192);
+  SUBCASE("an overwrite waits for it") {
+    const OperationId put = a.start("k"), done = a.done(put);
+    CHECK_FALSE(a.answered(done));
+    b.invalidateDone();
+    CHECK(a.answered(done));
+  }
+  SUBCASE("it goes by a word about its own place") {
+    CHECK(drop(present) == Code::ok);
+    CHECK(replicasOf(a, "k") == 1);
+    CHECK(b.release({present}) == Code::ok);
+  }
+}
+
 TEST_CASE("transfers: a get whose source failed it is sent to another one while there is one") {
   Hosts w;
   Owner a = w.on("a"), b = w.on("b"), c = w.on("c");

@@ -261,11 +261,18 @@ void MasterCore::release(Member& member, const rpc::Request& request, Time now) 
   serveWaiting(member, now);
 }
 
+// A place that the owner has given up. Its word may come late: a reclaim has been answered by `gone` before it, and a copy has brought the
+// same version to another place since. That one is readable there, and stays.
 void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) {
   for (const rpc::Version& item : request.items) {
     KeyEntry* entry = table_.find(item.key);
-    if (!entry || entry->putId != item.putId) {
+    const Replica* const replica = entry && entry->putId == item.putId ? replicaOf(*entry, member, Medium::memory) : nullptr;
+    if (!replica) {
       FLUXON_MARK("master: a replica that it does not know is dropped");
+      continue;
+    }
+    if (replica->offset != item.offset) {
+      FLUXON_MARK("master: a place is dropped whose version has come to another one since");
       continue;
     }
     dropReplica(*entry, member, Medium::memory);
