@@ -267,12 +267,8 @@ void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) 
   for (const rpc::Version& item : request.items) {
     KeyEntry* entry = table_.find(item.key);
     const Replica* const replica = entry && entry->putId == item.putId ? replicaOf(*entry, member, Medium::memory) : nullptr;
-    if (!replica) {
+    if (!replica || replica->offset != item.offset) {
       FLUXON_MARK("master: a replica that it does not know is dropped");
-      continue;
-    }
-    if (replica->offset != item.offset) {
-      FLUXON_MARK("master: a place is dropped whose version has come to another one since");
       continue;
     }
     dropReplica(*entry, member, Medium::memory);
