@@ -107,6 +107,7 @@ int guarded(const char* process, const std::function<int()>& run) {
 
 void announceReady(int readyFd, const std::string& status) {
   tell([readyFd, status] {
+    log::finish();  // what the log says of the start is there when somebody is told that it is over
     ::sd_notify(0, ("READY=1\nSTATUS=" + status).c_str());
     if (readyFd < 0) return;
     if (::write(readyFd, "\n", 1) != 1) log::warn("could not report readiness on descriptor " + std::to_string(readyFd));

@@ -232,7 +232,7 @@ TEST_CASE("a configuration file that is missing, a folder or unreadable: 78, its
   CHECK(begin("fluxonctl", "config check " + missing).status == 78);
   const std::string nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups ";
   if (::geteuid() != 0 || execute(nobody + kBin + "fluxonctl --version").status != 0) {
-    MESSAGE("SKIPPED: not root, or another user may not run " << kBin);
+    MESSAGE("SKIPPED: (machine) not root, or another user may not run " << kBin);
     return;
   }
   const std::string config = place.configure();

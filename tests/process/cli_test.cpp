@@ -248,7 +248,7 @@ TEST_CASE("an output file that cannot be replaced is written in place: a mounted
   const Ended mount = execute("unshare -m sh -c 'mount --bind " + behind + " " + mounted + " && " + kCtl + " --config " + cluster.config() +
                               " get key -o " + mounted + "'");
   if (has(mount.err, "unshare: ") || has(mount.err, "mount: ")) {
-    MESSAGE("skipped: no mount namespaces here");
+    MESSAGE("SKIPPED: (machine) no mount namespaces here");
   } else {
     CHECK_MESSAGE(mount.status == 0, mount.err);
     CHECK(read(behind) == "value");
@@ -258,7 +258,7 @@ TEST_CASE("an output file that cannot be replaced is written in place: a mounted
   write(closed + "/out", "something that is longer than the value");
   // Immutable folders refuse root, too.
   if (execute("chattr +i " + closed).status != 0) {
-    MESSAGE("skipped: no immutable folders here");
+    MESSAGE("SKIPPED: (machine) no immutable folders here");
     return;
   }
   const Ended get = ctl(cluster, "get key -o " + closed + "/out");

@@ -132,7 +132,7 @@ size_t listed(fluxon::Client& client) {
 
 TEST_CASE("slow peers: on one host, 12,000 keys of 400 bytes are put, listed, and kept over a master that is killed") {
 #ifdef FLUXON_SANITIZED
-  MESSAGE("SKIPPED: a sanitizer wants to be loaded first");
+  MESSAGE("SKIPPED: (machine) a sanitizer wants to be loaded first");
   return;
 #endif
   Cluster cluster({.nodes = {}, .owner = "segment_size = \"128MiB\"\n", .leaseMs = 5000});
@@ -184,7 +184,7 @@ TEST_CASE("slow peers: on one host, 12,000 keys of 400 bytes are put, listed, an
 
 TEST_CASE("slow peers: between hosts, requests and values go by tcp with windows of a few KiB") {
 #ifdef FLUXON_SANITIZED
-  MESSAGE("SKIPPED: a sanitizer wants to be loaded first");
+  MESSAGE("SKIPPED: (machine) a sanitizer wants to be loaded first");
   return;
 #endif
   const std::string linked = "segment_size = \"128MiB\"\nlink = \"127.0.0.1:0\"\n";

@@ -311,7 +311,7 @@ TEST_CASE("ssdd: a value whose write takes many seconds comes to the SSD, small 
   if (!made(folder, "ext4", 160 << 20)) return;
   const Slow slow(folder.path + "/mounted", 8 << 20);
   if (!slow.works()) {
-    MESSAGE("SKIPPED: no blkio group that slows a disk down");
+    MESSAGE("SKIPPED: (machine) no blkio group that slows a disk down");
     return;
   }
   Cluster cluster({.owner = "segment_size = \"256MiB\"\n" + ssdLines(folder.path + "/mounted", "128MiB")});

@@ -92,7 +92,7 @@ TEST_CASE("ssd: values of every awkward size come back from the SSD bit for bit,
 
 TEST_CASE("ssd: a value of more than 2 GiB comes back from the SSD bit for bit, and costs the others nothing") {
   if (!isLong()) {
-    MESSAGE("SKIPPED: FLUXON_LONG is not set");
+    MESSAGE("SKIPPED: (long) FLUXON_LONG is not set");
     return;
   }
   const fluxon::ssd::TemporaryFolder folder;

@@ -219,7 +219,7 @@ TEST_CASE("a user without HOME: the master asks for its state_dir instead of kee
   const std::string nobody = ::geteuid() == 0 ? "setpriv --reuid 65534 --regid 65534 --clear-groups " : "";
   const std::string as = nobody + "env -u HOME -u XDG_STATE_HOME timeout 20 " + kBin;
   if (execute(as + "fluxonctl --version").status != 0) {
-    MESSAGE("SKIPPED: another user may not run " << kBin);
+    MESSAGE("SKIPPED: (machine) another user may not run " << kBin);
     return;
   }
   CHECK(has(execute(as + "fluxonctl --config " + config + " config show").out, "\nstate_dir = \"\"\n"));
@@ -306,7 +306,7 @@ struct MemoryGroup {
 TEST_CASE("a memory limit of the container below the segment: the owner names it and ends, doctor says so before") {
   const MemoryGroup group(40 << 20);
   if (group.tasks.empty()) {
-    MESSAGE("SKIPPED: no control group can be made here");
+    MESSAGE("SKIPPED: (machine) no control group can be made here");
     return;
   }
   Place place;

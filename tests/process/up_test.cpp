@@ -276,7 +276,7 @@ TEST_CASE("down asks the supervisor itself: a process whose number stands in its
 
 TEST_CASE("down ends a cluster of another pid namespace, whose numbers are those of strangers here") {
   if (execute("unshare -pf --mount-proc true").status != 0) {
-    MESSAGE("skipped: no pid namespaces here");
+    MESSAGE("SKIPPED: (machine) no pid namespaces here");
     return;
   }
   Host host;
