@@ -328,6 +328,40 @@ TEST_CASE("placed elsewhere: filled here, brought to its home by order, publishe
   CHECK(w.bytesAddUp());
 }
 
+TEST_CASE("placed elsewhere: however far the ids of its home have run ahead, its copy counts once and is answered each time") {
+  Placed w;
+  const OperationId put = startFor(w.a, "k", 5000);
+  const OperationId done = w.a.done(put);
+  rpc::MasterMessage order;
+  for (const auto& each : w.b.orders(CommandKind::replicate)) {
+    if (each.exportId) order = each;
+  }
+  rpc::Request far;
+  far.kind = rpc::RequestKind::getDone;
+  far.command = order.command;
+  far.id = OperationId(1'000'000);
+  const auto say = [&](uint64_t lowest) { w.core.handle(*w.b.member, {far}, OperationId(lowest), w.now); };
+  say(1);
+  CHECK(w.b.answer(far.id).published);
+  CHECK(w.a.answer(done).published);
+  say(1);
+  CHECK(w.b.answers(far.id) == 2);
+  CHECK(w.b.answer(far.id).published);
+  say(999'000);  // the window has reached it
+  CHECK(w.b.answers(far.id) == 3);
+  CHECK(w.b.answer(far.id).published);
+  rpc::Request beat;
+  beat.id = OperationId(1'000'100);
+  w.core.handle(*w.b.member, {beat}, beat.id, w.now, {far.id});
+  say(1);
+  CHECK(w.b.answer(far.id).published);
+  far.id = OperationId(2'000'000);  // of a transfer that is over
+  say(1);
+  CHECK(w.b.answer(far.id).code == Code::ok);
+  CHECK_FALSE(w.b.answer(far.id).published);
+  CHECK(w.core.counters().putsPublished == 2);  // and that of the fixture
+}
+
 TEST_CASE("placed elsewhere: when the copy fails or its home ends, the put has failed, and nothing is left of it") {
   for (const bool ends : {false, true}) {
     CAPTURE(ends);

@@ -215,6 +215,25 @@ TEST_CASE("flights: a copy by order is made once, and is a replica when the mast
   CHECK(n.committed("k").has_value());
 }
 
+TEST_CASE("flights: the end of a copy by order is told though requests are held back, a put of another owner may wait for it") {
+  Node n(64, true, {.node = "n", .straggles = 4, .stragglers = 1, .ahead = 16});
+  for (int i = 0; i < 30; ++i) n.run(CommandKind::stat, "k");
+  const size_t sent = n.host.sent.size();
+  n.run(CommandKind::stat, "k");
+  REQUIRE(n.host.sent.size() == sent);
+  replicate(n, 5, "came", PutId(7), 8192, true);
+  n.core.fetched(n.host.fetches.front().id, {}, n.now);
+  REQUIRE(n.host.sent.size() == sent + 1);
+  CHECK((n.host.sent.back().kind == Kind::getDone));
+  CHECK(n.host.sent.back().command.value == 5);
+  replicate(n, 6, "failed", PutId(8), 16384);
+  n.core.fetched(n.host.fetches.back().id, {Code::unavailable, "x"}, n.now);
+  REQUIRE(n.host.sent.size() == sent + 2);
+  CHECK((n.host.sent.back().kind == Kind::getDone));
+  n.get("read");  // a copy that only a get here wants waits like any other request
+  CHECK(n.host.sent.size() == sent + 2);
+}
+
 TEST_CASE("flights: a value that comes home retires what is older here before the master hears that it has come") {
   Node n;
   const uint32_t old = n.put("k", 5, 0);

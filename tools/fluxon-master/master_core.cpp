@@ -25,25 +25,27 @@ bool repeatable(rpc::RequestKind kind) {
 }  // namespace
 
 const AnswerLog::Answer* AnswerLog::at(OperationId id) const {
-  if (id.value < lowest_) {
-    const auto found = stragglers_.find(id.value);
-    return found == stragglers_.end() ? nullptr : &found->second;
-  }
-  return id.value - lowest_ < answers_.size() ? &answers_[id.value - lowest_] : nullptr;
+  if (id.value >= lowest_ && id.value - lowest_ < answers_.size()) return &answers_[id.value - lowest_];
+  const std::map<uint64_t, Answer>& apart = id.value < lowest_ ? stragglers_ : beyond_;
+  const auto found = apart.find(id.value);
+  return found == apart.end() ? nullptr : &found->second;
 }
-AnswerLog::Seen AnswerLog::begin(OperationId id) {
-  const bool below = id.value < lowest_;
-  if (below && !stragglers_.count(id.value)) return Seen::forgotten;
-  if (!below && id.value - lowest_ >= kWindow) return Seen::far;
-  if (!below && id.value - lowest_ >= answers_.size()) answers_.resize(id.value - lowest_ + 1);
-  Answer& answer = below ? stragglers_.at(id.value) : answers_[id.value - lowest_];
+AnswerLog::Answer& AnswerLog::place(OperationId id) {
+  if (id.value < lowest_) return stragglers_.at(id.value);
+  if (id.value - lowest_ >= kWindow) return beyond_[id.value];
+  if (id.value - lowest_ >= answers_.size()) answers_.resize(id.value - lowest_ + 1);
+  return answers_[id.value - lowest_];
+}
+AnswerLog::Seen AnswerLog::begin(OperationId id, bool keep) {
+  if (id.value < lowest_ && !stragglers_.count(id.value)) return Seen::forgotten;
+  if (id.value >= lowest_ && id.value - lowest_ >= kWindow && !keep && !beyond_.count(id.value)) return Seen::far;
+  Answer& answer = place(id);
   if (answer.begun) return answer.reply ? Seen::answered : Seen::running;
   answer.begun = true;
   return Seen::fresh;
 }
 void AnswerLog::finish(const rpc::Reply& reply) {
-  if (!at(reply.id)) return;
-  (reply.id.value < lowest_ ? stragglers_.at(reply.id.value) : answers_[reply.id.value - lowest_]).reply = reply;
+  if (at(reply.id)) place(reply.id).reply = reply;
 }
 const rpc::Reply* AnswerLog::answer(OperationId id) const {
   const Answer* const found = at(id);
@@ -62,6 +64,11 @@ void AnswerLog::forgetBelow(OperationId id, const std::vector<OperationId>& stra
   }
   for (; lowest_ < id.value && !answers_.empty(); ++lowest_) answers_.pop_front();
   lowest_ = std::max(lowest_, id.value);
+  beyond_.erase(beyond_.begin(), beyond_.lower_bound(lowest_));
+  while (!beyond_.empty() && beyond_.begin()->first - lowest_ < kWindow) {
+    auto reached = beyond_.extract(beyond_.begin());
+    place(OperationId(reached.key())) = std::move(reached.mapped());
+  }
 }
 
 MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::string, Incarnation> members, Time windowEnd, Outbox& outbox)
@@ -81,7 +88,9 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
                         const std::vector<OperationId>& stragglers) {
   member.answers.forgetBelow(lowestUnanswered, stragglers);
   for (rpc::Request& request : requests) {
-    switch (member.answers.begin(request.id)) {
+    // The end of a copy by order is carried out once: of a transfer that is open it is kept, of one that is over it changes nothing.
+    const bool copied = request.kind == rpc::RequestKind::getDone && request.command;
+    switch (member.answers.begin(request.id, copied && member.transfers.count({true, request.command}) > 0)) {
       case AnswerLog::Seen::running:
         FLUXON_MARK("master: a request comes twice, the first one is under way");
         continue;
@@ -89,7 +98,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
         replyCode(member, request.id, Code::protocol, "request id below the lowest unanswered one");
         continue;
       case AnswerLog::Seen::far:
-        if (repeatable(request.kind)) break;
+        if (repeatable(request.kind) || copied) break;
         replyCode(member, request.id, Code::protocol, "request id far beyond the lowest unanswered one");
         continue;
       case AnswerLog::Seen::answered: {

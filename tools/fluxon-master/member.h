@@ -38,7 +38,8 @@ enum class MemberState : uint8_t { reporting, joined, left, fenced };
 class AnswerLog {
  public:
   enum class Seen { fresh, running, answered, forgotten, far };
-  Seen begin(OperationId id);
+  // `keep`: beyond the window as well.
+  Seen begin(OperationId id, bool keep = false);
   void finish(const rpc::Reply& reply);
   const rpc::Reply* answer(OperationId id) const;
   // Ids below are answered and known to be so, but for the stragglers.
@@ -52,9 +53,11 @@ class AnswerLog {
     std::optional<rpc::Reply> reply;
   };
   const Answer* at(OperationId id) const;
+  Answer& place(OperationId id);
 
   std::deque<Answer> answers_;
   std::map<uint64_t, Answer> stragglers_;  // below lowest_
+  std::map<uint64_t, Answer> beyond_;      // the window: what is kept all the same
   uint64_t lowest_ = 1;
 };
 

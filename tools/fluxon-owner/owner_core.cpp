@@ -14,9 +14,13 @@ constexpr Duration kRescan = seconds(1);
 constexpr Duration kReserveIdle = seconds(10);
 constexpr size_t kBeatsUnanswered = 4;
 
-// The lease, an inventory, or what the master waits for. Not the life of an SSD: what has been said of the one before comes first.
-bool goesAtOnce(rpc::RequestKind kind) {
+// The lease, an inventory, or what the master waits for: what is held back anywhere may be waiting for the answer to an order, and two
+// owners that held theirs back for each other would do so for ever. Not the life of an SSD: what has been said of the one before comes
+// first.
+bool goesAtOnce(const rpc::Request& request) {
   using Kind = rpc::RequestKind;
+  const Kind kind = request.kind;
+  if (kind == Kind::getDone && request.command) return true;  // a copy by order: a put of another owner may wait for it
   return kind == Kind::heartbeat || kind == Kind::invalidateDone || kind == Kind::reclaimDone || kind == Kind::staged ||
          kind == Kind::unstaged || kind == Kind::inventory;
 }
@@ -48,7 +52,7 @@ OwnerCore::Pending& OwnerCore::request(rpc::Request request, Caller caller, shm:
   pending.caller = caller;
   pending.command = command;
   if (pending.request.kind == rpc::RequestKind::putStart) ++putsAsked_;
-  if (goesAtOnce(pending.request.kind) || (heldBack_.empty() && !full())) return send(std::move(pending));
+  if (goesAtOnce(pending.request) || (heldBack_.empty() && !full())) return send(std::move(pending));
   FLUXON_MARK("owner: a request is held back");
   heldBack_.push_back(std::move(pending));
   return heldBack_.back();
