@@ -137,8 +137,22 @@ std::vector<std::string> seeds() {
     message->sourceOffset = 8;
     message->timeLeftMs = 9;
   }
-  const Registration registration{
-      "n", "h", Incarnation(1), 2, 3, 4, "http", "192.0.2.1:7", "label", Incarnation(7), {{0, 64}, {4096, 8192}}, Incarnation(5), Time{6}};
+  Registration registration;
+  registration.node = "n";
+  registration.hostId = "h";
+  registration.incarnation = Incarnation(1);
+  registration.pid = 2;
+  registration.segmentBytes = 3;
+  registration.maxKeys = 4;
+  registration.http = "http";
+  registration.link = "192.0.2.1:7";
+  registration.label = "label";
+  registration.ssdLife = Incarnation(7);
+  registration.occupied = {{0, 64}, {4096, 8192}};
+  registration.adopts = Incarnation(5);
+  registration.values = 8;
+  registration.ends = {Incarnation(9), Incarnation(10)};
+  registration.sent = Time{6};
   // What our own encoders write loses nothing on its way.
   const auto seed = [](Kind kind, const auto& value, auto decode) {
     const std::string bytes = encoded(value);

@@ -279,7 +279,7 @@ TEST_CASE("tcp peer: of more connections than are kept, the one that was idle fo
     for (int i = 0; i < 256; ++i) others.push_back(shakenWith(source));
     CHECK(others.front().closed());
     CHECK(target.get(source.peer(), "k", 1, memory.data, 5).ok());
-    CHECK(source.link->counters().connectionsOpen == 512);
+    CHECK(source.await([&] { return source.link->counters().connectionsOpen == 512; }));
     CHECK(target.link->counters().connectsFailed == 0);
     CHECK(target.link->counters().connectionsOpen == 1);
   });
