@@ -34,7 +34,7 @@ bool run(std::string_view input) {
 std::vector<std::string> seeds() {
   std::vector<std::string> texts;
   // Each key alone, and all together.
-  texts.push_back(Config::parse("[common]\nsecret_file = 's'\n", "").value().show());
+  texts.push_back(Config::parse("[common]\nsecret_file = '/s'\n", "").value().show());
   std::istringstream lines(texts.back());
   std::string section;
   for (std::string line; std::getline(lines, line);) {
@@ -44,9 +44,9 @@ std::vector<std::string> seeds() {
   texts.push_back(
       "[common]\ncluster = \"c\"\nshm_root = '/dev/shm/x'\nlog_level = \"debug\"\nsecret_file = \"/s\\u00e9\"\nmaster = "
       "\"192.0.2.1:7800\"\n"
-      "tls_ca = \"\"\"a\nb\"\"\"\ntls_certificate = \"c\"\ntls_key = \"k\"\n");
+      "tls_ca = \"\"\"/a\nb\"\"\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"\n");
   texts.push_back(
-      "[master]\nlisten = \"0.0.0.0:1\"\nlease_ms = 200\nput_wait_ms = 0x10\nmin_key_lease_ms = 1_000\n[common]\nsecret_file = \"s\"\n"
+      "[master]\nlisten = \"0.0.0.0:1\"\nlease_ms = 200\nput_wait_ms = 0x10\nmin_key_lease_ms = 1_000\n[common]\nsecret_file = \"/s\"\n"
       "[owner]\nnode = \"n\"\nsegment_size = \"1GiB\"\nmax_keys = 16\npopulate = false\nlink = \"*:0\"\nadvertise = \"[fe80::1%eth0]:9\"\n"
       "label = \"rack.1\"\nlarge_file_paths = [\"/d0\", \"/d1\"]\nlarge_limit_size = [\"1.5GB\", 512]\n"
       "[ssdd]\nhttp = \"off\"\nbackend = \"io_uring\"\nuring_mode = \"iovec\"\n[up]\nnodes = [\"a\", \"b\"]\n");
