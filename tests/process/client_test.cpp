@@ -99,6 +99,7 @@ class OtherMaster {
     pid_ = inChild([&] {
       ::dup2(::open(log().c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
       ::dup2(ready[1], 9);
+      ::fcntl(9, F_SETFD, 0);  // it may have been 9, with FD_CLOEXEC
       return ::execl(FLUXON_BIN "/fluxon-master", "fluxon-master", "--config", config.c_str(), "--ready-fd", "9", nullptr);
     });
     ::close(ready[1]);

@@ -89,7 +89,8 @@ void Cluster::start(const std::string& process, const std::function<void()>& pre
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int log = ::open((folder_ + "/" + process + ".log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(log, 2);
-    ::dup2(ready[1], 9);  // without FD_CLOEXEC
+    ::dup2(ready[1], 9);
+    ::fcntl(9, F_SETFD, 0);  // it may have been 9, with FD_CLOEXEC
     if (prepare) prepare();
     if (process == "master") {
       ::execl(binary("fluxon-master").c_str(), "fluxon-master", "--config", config_.c_str(), "--ready-fd", "9", nullptr);

@@ -143,7 +143,8 @@ bool Hosts::start(const std::string& process, double seconds) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int log = ::open((folder_ + "/" + process + ".log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(log, 2);
-    ::dup2(ready[1], 9);  // without FD_CLOEXEC
+    ::dup2(ready[1], 9);
+    ::fcntl(9, F_SETFD, 0);  // it may have been 9, with FD_CLOEXEC
     ::execvp(arguments[0], arguments.data());
     ::_exit(127);
   }

@@ -200,6 +200,7 @@ class Ssdd {
     pid_ = inChild([&] {
       ::dup2(::open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
       ::dup2(ready[1], 9);
+      ::fcntl(9, F_SETFD, 0);  // it may have been 9, with FD_CLOEXEC
       ::execl(FLUXON_BIN "/fluxon-ssdd", "fluxon-ssdd", "--config", config.c_str(), "--ready-fd", "9", nullptr);
       return 127;
     });
