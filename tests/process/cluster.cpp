@@ -143,11 +143,23 @@ Client Cluster::client(const std::string& node, bool prefault) const {
   return Client(connect);
 }
 
-std::string Cluster::log(const std::string& process) const {
-  std::ostringstream text;
-  text << std::ifstream(folder_ + "/" + process + ".log").rdbuf();
-  return text.str();
+std::string logIn(const std::string& path) {
+  const auto text = [&] {
+    std::ostringstream all;
+    all << std::ifstream(path).rdbuf();
+    return all.str();
+  };
+  std::string said = text();
+  for (int looks = 0; looks < 50; ++looks) {
+    ::usleep(20'000);
+    std::string now = text();
+    if (now == said) break;
+    said = std::move(now);
+  }
+  return said;
 }
+
+std::string Cluster::log(const std::string& process) const { return logIn(folder_ + "/" + process + ".log"); }
 
 std::string Cluster::readyWord(const std::string& process, const std::string& after) const {
   const std::string text = log(process);

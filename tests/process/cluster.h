@@ -80,6 +80,8 @@ class Place {
 
 // Waits until `holds` says so; false after `seconds`.
 bool eventually(const std::function<bool()>& holds, double seconds = 10);
+// A daemon's log. A thread of the daemon writes it, so it is read until nothing has been added for 20 ms, for a second at most.
+std::string logIn(const std::string& path);
 // Runs a function in a child process that ends with its result; the child's pid.
 pid_t inChild(const std::function<int()>& function);
 // Exit status of a child, or minus its signal.

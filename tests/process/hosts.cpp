@@ -199,9 +199,7 @@ ConnectOptions Hosts::options(size_t host) const {
 }
 
 std::string Hosts::log(const std::string& process) const {
-  std::ostringstream text;
-  text << std::ifstream(folder_ + "/" + process + ".log").rdbuf();
-  return text.str();
+  return logIn(folder_ + "/" + process + ".log");
 }
 
 std::string Hosts::readyWord(const std::string& process, const std::string& after) const {

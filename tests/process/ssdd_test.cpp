@@ -224,12 +224,7 @@ class Ssdd {
     ::kill(pid_, signal);
     return waitFor(std::exchange(pid_, 0));
   }
-  std::string log() const {
-    std::ifstream file(log_);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
+  std::string log() const { return logIn(log_); }
   std::string page(const std::string& path) const {
     std::string address;
     REQUIRE(eventually([&] {
