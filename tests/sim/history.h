@@ -45,9 +45,15 @@ class History {
     return std::nullopt;
   }
   void aborted(uint64_t op) { ops_[op].state = State::aborted; }
-  // The value of a put has been seen under a put_id. False: it, or another one's, had been seen otherwise.
+  // The value of a put has been seen under a put_id, or its caller has heard that one. False: it, or another one's, had been seen otherwise.
   bool named(uint64_t op, PutId putId) {
     return names_.emplace(op, putId).first->second == putId && puts_.emplace(putId, op).first->second == op;
+  }
+
+  // The put that is known under a put_id.
+  std::optional<uint64_t> putOf(PutId putId) const {
+    const auto found = puts_.find(putId);
+    return found == puts_.end() ? std::nullopt : std::optional<uint64_t>(found->second);
   }
 
   size_t size() const { return ops_.size(); }

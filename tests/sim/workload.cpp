@@ -46,6 +46,20 @@ void World::act() {
   }
 }
 
+// While a new term learns what there is: at owners that serve again already, of what others may still have to list.
+void World::changeInWindow() {
+  SimOwner& owner = someOwner();
+  if (!owner.joined() || owner.clients().empty()) return;
+  const std::shared_ptr<Client>& client = owner.clients()[scheduler_.pick(owner.clients().size())];
+  const int key = static_cast<int>(scheduler_.pick(kKeys));
+  switch (scheduler_.pick(8)) {
+    case 0: return putInline(owner, client, key);
+    case 1: return get(owner, client, key);
+    case 2: case 3: return stat(owner, client, key);
+    default: return remove(owner, client, key);
+  }
+}
+
 // How long a client waits for an answer.
 Duration World::patience() { return scheduler_.oneIn(12) ? scheduler_.upTo(kDeadline) : kDeadline; }
 
@@ -131,6 +145,7 @@ void World::finish(SimOwner& at, const std::shared_ptr<Client>& client, const An
     if (answer.code != Code::ok || op >= history_.size()) return;
     if (kind == CommandKind::abort) return history_.aborted(op);
     history_.end(op, scheduler_.now());
+    SIM_CHECK(history_.named(op, answer.putId), "operation ", op, " is done under ", toString(answer.putId), ", but known under another");
     const std::optional<uint64_t> rival = history_.rival(op);
     SIM_CHECK(!rival, "operations ", op, " and ", rival.value_or(0), " both reject an existing key, were in flight together, and are done");
   }, patience());
@@ -155,7 +170,10 @@ void World::putInlineAt(SimOwner& at, const std::shared_ptr<Client>& client, Com
   const auto then = [this, &at, client, command, op, hops](const Answer& answer) {
     scheduler_.log("operation ", op, " ended: ", codeName(answer.code), " ", toString(answer.putId), " ", answer.node);
     if (answer.code != Code::ok) return;
-    if (answer.node.empty()) return history_.end(op, scheduler_.now());
+    if (answer.node.empty()) {
+      SIM_CHECK(history_.named(op, answer.putId), "operation ", op, " is done under ", toString(answer.putId), ", but known under another");
+      return history_.end(op, scheduler_.now());
+    }
     SimOwner* const next = owner(answer.node);
     SIM_CHECK(next, "a put is sent to node ", answer.node);
     Command again = command;
@@ -185,6 +203,12 @@ void World::remove(SimOwner& owner, const std::shared_ptr<Client>& client, int k
     scheduler_.log("operation ", op, " ended: ", codeName(answer.code));
     if (answer.code == Code::ok || answer.code == Code::miss) history_.end(op, scheduler_.now());
   }, patience());
+  // Who asks whether it exists, soon after or when a new term has learned what there is.
+  if (scheduler_.oneIn(2)) return;
+  scheduler_.at(scheduler_.upTo(scheduler_.oneIn(2) ? milliseconds(20) : settings_.lease), [this, key] {
+    SimOwner& asked = someOwner();
+    if (!asked.clients().empty()) stat(asked, asked.clients().front(), key);
+  });
 }
 
 // A key lease that soon ends; some puts are made under it.
@@ -276,13 +300,49 @@ void World::getFromSsd(SimOwner& next, const std::shared_ptr<Client>& client, in
 }
 
 void World::look(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
-  static constexpr CommandKind kKinds[] = {CommandKind::stat, CommandKind::exists, CommandKind::list, CommandKind::countPrefix,
-                                           CommandKind::scrub};
+  static constexpr CommandKind kKinds[] = {CommandKind::exists, CommandKind::countPrefix, CommandKind::scrub};
+  const uint64_t which = scheduler_.pick(5);
+  if (which == 0) return stat(owner, client, key);
+  if (which == 1) return list(owner, client);
   Command command;
-  command.kind = kKinds[scheduler_.pick(5)];
-  command.key = command.kind == CommandKind::list || command.kind == CommandKind::countPrefix ? "key" : keyName(key);
-  command.valueBytes = 3;
+  command.kind = kKinds[which - 2];
+  command.key = command.kind == CommandKind::countPrefix ? "key" : keyName(key);
   owner.command(client, command, [](const Answer&) {}, patience());
+}
+
+void World::stat(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
+  Command command;
+  command.kind = CommandKind::stat;
+  command.key = keyName(key);
+  owner.command(client, command, [this, key, began = scheduler_.now(), name = owner.name()](const Answer& answer) {
+    if (answer.code == Code::ok) seeName(answer.putId, key, began, "a stat at " + name);
+  }, patience());
+}
+
+void World::list(SimOwner& owner, const std::shared_ptr<Client>& client) {
+  Command command;
+  command.kind = CommandKind::list;
+  command.key = "key";
+  command.valueBytes = kKeys;
+  owner.command(client, command, [this, began = scheduler_.now(), name = owner.name()](const Answer& answer) {
+    if (answer.code != Code::ok) return;
+    for (size_t at = 0; at < answer.payload.size();) {
+      shm::ListEntry entry;
+      std::memcpy(&entry, answer.payload.data() + at, sizeof entry);
+      const int key = std::atoi(answer.payload.c_str() + at + sizeof entry + 3);
+      seeName(PutId(entry.putId), key, began, "a list at " + name);
+      at += sizeof entry + (entry.keyBytes + 7) / 8 * 8;
+    }
+  }, patience());
+}
+
+// A key is said to exist, as a version.
+void World::seeName(PutId putId, int key, Time began, const std::string& how) {
+  const std::optional<uint64_t> op = history_.putOf(putId);
+  if (!op) return;  // nobody has seen it, or heard of it, yet
+  SIM_CHECK(history_.keyOf(*op) == key, how, " names ", toString(putId), " of another key");
+  SIM_CHECK(!history_.wasAborted(*op), how, " names ", keyName(key), " of the aborted operation ", *op);
+  SIM_CHECK(!history_.stale(*op, began), how, " names ", keyName(key), " of operation ", *op, ", which had been replaced");
 }
 
 }  // namespace fluxon::sim

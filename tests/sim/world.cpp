@@ -136,19 +136,24 @@ void World::evictAll() {
   }
 }
 
-// Disks of SSDs that are being read hang. They do until the end of what lives without them.
+// Disks of SSDs that are being read hang, and then a new term comes. They do until the end of what lives without them.
 void World::hangDisks() {
   evictAll();
   advance(scheduler_.now() + milliseconds(30));
-  for (const auto& owner : owners_) {
-    if (owner->ssdd() && scheduler_.oneIn(3)) owner->ssdd()->hang(seconds(1000));
-  }
+  const auto hang = [&] {
+    for (const auto& owner : owners_) {
+      if (owner->ssdd() && scheduler_.oneIn(3)) owner->ssdd()->hang(seconds(1000));
+    }
+  };
+  const bool begun = scheduler_.oneIn(2);  // else before the disk has been told of any read, and ssdd can take it back
+  if (!begun) hang();
   for (int key = 0; key < kKeys; ++key) {
     for (const auto& owner : owners_) {
       if (!owner->clients().empty()) get(*owner, owner->clients().front(), key);
     }
   }
-  advance(scheduler_.now() + milliseconds(5));
+  advance(scheduler_.now() + scheduler_.upTo(milliseconds(5)));
+  if (begun) hang();
   if (faults_.masterKills != 0) killMaster();
 }
 
@@ -156,7 +161,12 @@ void World::hangDisks() {
 void World::calm(Duration length) {
   const Time end = scheduler_.now() + length;
   while (scheduler_.now() < end) {
-    advance(std::min(end, scheduler_.now() + scheduler_.upTo(milliseconds(400))));
+    const bool learns = master_.up() && master_.core().recovering() && !scheduler_.oneIn(16);
+    advance(std::min(end, scheduler_.now() + scheduler_.upTo(milliseconds(learns ? 20 : 400))));
+    if (learns) {
+      changeInWindow();
+      continue;
+    }
     ++actors_;
     act();
     fault();

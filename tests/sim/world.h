@@ -7,6 +7,7 @@
 //
 // Checked all the time
 //   - a read never sees a value that had been replaced or deleted before it began, nor one that was never put, nor a torn one;
+//   - a stat or list never names a version that had been replaced or deleted before it began;
 //   - the bytes of a put are seen under one put_id, and no other bytes under it;
 //   - the bytes under a holder never change;
 //   - no two slots of an owner share a byte;
@@ -136,6 +137,7 @@ class World {
   // workload.cpp
   SimOwner& someOwner();
   void act();
+  void changeInWindow();
   void put(SimOwner&, const std::shared_ptr<Client>&, int key);
   void putAt(SimOwner&, const std::shared_ptr<Client>&, owner::Command, uint64_t op, int hops);
   void putInline(SimOwner&, const std::shared_ptr<Client>&, int key);
@@ -149,6 +151,9 @@ class World {
   void readAll(SimOwner&);
   void getFromSsd(SimOwner&, const std::shared_ptr<Client>&, int key, Time began);
   void look(SimOwner&, const std::shared_ptr<Client>&, int key);
+  void stat(SimOwner&, const std::shared_ptr<Client>&, int key);
+  void list(SimOwner&, const std::shared_ptr<Client>&);
+  void seeName(PutId, int key, Time began, const std::string& how);
   void lease(SimOwner&, const std::shared_ptr<Client>&);
   void hold(const std::shared_ptr<Client>&, const std::shared_ptr<Memory>&, uint64_t ref, uint64_t offset, uint64_t bytes);
   void see(const Memory&, uint64_t offset, uint64_t bytes, PutId, int key, Time began, const std::string& how);
