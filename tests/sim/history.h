@@ -45,7 +45,7 @@ class History {
     return std::nullopt;
   }
   void aborted(uint64_t op) { ops_[op].state = State::aborted; }
-  // The value of a put has been seen under a put_id, or its caller has heard that one. False: it, or another one's, had been seen otherwise.
+  // The value of a put has been seen under a put_id, or its caller was told that one. False: it, or another one's, was seen otherwise.
   bool named(uint64_t op, PutId putId) {
     return names_.emplace(op, putId).first->second == putId && puts_.emplace(putId, op).first->second == op;
   }

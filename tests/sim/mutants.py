@@ -42,6 +42,8 @@ MUTANTS = [
      "!entry || entry->change || entry->putId", "!entry || entry->putId"),
     ("a delete does not tell who is being brought an evicted value", MASTER + "changes.cpp",
      "(!entry->routed() && entry->transfers.empty())", "!entry->routed()"),
+    ("a lease is judged before what has come is handled", MASTER + "master_core.cpp",
+     "heard >= member->leaseEnd", "now >= member->leaseEnd"),
     ("the window ends when the first owner has joined", MASTER + "recovery.cpp",
      "expected_.erase(expected);\n", "expected_.clear();\n"),
     ("a registration that arrives late is taken", MASTER + "membership.cpp", "registration.sent < known->registered", "false"),

@@ -89,8 +89,8 @@ class Scheduler {
   std::vector<std::string> log_;
 };
 
-// What may be stopped, killed and started again. What was begun in one life happens in no other; what comes while it is stopped is
-// handled, in its order, when it goes on.
+// What may be stopped, killed and started again. What was begun in one life happens in no other; what comes while it is stopped, or its
+// loop is busy, is handled, in its order, when it goes on. A busy loop looks at its timers, not at what has come.
 class Process {
  public:
   Process(Scheduler& scheduler, std::string name) : scheduler_(scheduler), name_(std::move(name)) {}
@@ -105,17 +105,27 @@ class Process {
     scheduler_.at(in, [this, life = life_, what = std::move(what)] { handle(life, what); });
   }
   void stop(Duration howLong) {
-    stoppedUntil_ = std::max(stoppedUntil_, scheduler_.now() + howLong);
+    const Time until = scheduler_.now() + howLong;
     scheduler_.log(name_, " is stopped for ", howLong.ms(), " ms");
-    scheduler_.at(howLong, [this, life = life_] { goOn(life); });
+    // Its timers may be looked at before what has come meanwhile.
+    hold(howLong + (scheduler_.oneIn(2) ? scheduler_.upTo(milliseconds(20)) : Duration{0}));
+    stoppedUntil_ = std::max(stoppedUntil_, until);
   }
+  void busy(Duration howLong) {
+    scheduler_.log(name_, " is busy for ", howLong.ms(), " ms");
+    hold(howLong);
+  }
+  // What comes waits.
+  bool held() const { return scheduler_.now() < heldUntil_ || !heldUp_.empty(); }
+  // What has come by then has been handled.
+  Time heard() const { return held() ? heldFrom_ : scheduler_.now(); }
 
  protected:
   void begin() { up_ = true; }
   void end() {
     up_ = false;
     ++life_;
-    stoppedUntil_ = Time{0};
+    stoppedUntil_ = heldUntil_ = Time{0};
     heldUp_.clear();
   }
   // Handles something, to its end if nothing ends the process on the way.
@@ -128,12 +138,17 @@ class Process {
  private:
   void handle(uint64_t life, const std::function<void()>& what) {
     if (life != life_) return;
-    if (stopped() || !heldUp_.empty()) return heldUp_.push_back(what);
+    if (held()) return heldUp_.push_back(what);
     perform(what);
     if (life == life_) settle();
   }
+  void hold(Duration howLong) {
+    if (!held()) heldFrom_ = scheduler_.now();
+    heldUntil_ = std::max(heldUntil_, scheduler_.now() + howLong);
+    scheduler_.at(howLong, [this, life = life_] { goOn(life); });
+  }
   void goOn(uint64_t life) {
-    while (life == life_ && !stopped() && !heldUp_.empty()) {
+    while (life == life_ && scheduler_.now() >= heldUntil_ && !heldUp_.empty()) {
       const std::function<void()> what = std::move(heldUp_.front());
       heldUp_.pop_front();
       perform(what);
@@ -144,7 +159,7 @@ class Process {
   std::string name_;
   bool up_ = false;
   uint64_t life_ = 0;
-  Time stoppedUntil_{0};
+  Time stoppedUntil_{0}, heldUntil_{0}, heldFrom_{0};
   std::deque<std::function<void()>> heldUp_;
 };
 

@@ -99,13 +99,25 @@ void SimMaster::lost(master::Member& member, uint64_t connection) {
 void SimMaster::left(master::Member& member, master::MasterCore::Content content) { core_->leave(member, content, scheduler_.now()); }
 
 void SimMaster::tick() {
-  core_->tick(scheduler_.now(), scheduler_.now());
+  const Time now = scheduler_.now(), until = heard();
+  std::vector<std::shared_ptr<master::Member>> serve;
+  for (const auto& [node, member] : core_->members()) {
+    if (until < now && member->state == master::MemberState::joined) serve.push_back(member);
+  }
+  core_->tick(now, until);
+  for (const std::shared_ptr<master::Member>& member : serve) {
+    const Time word = world_.unheard(member->node());
+    SIM_CHECK(member->state != master::MemberState::fenced || word >= member->leaseEnd, "the lease of ", member->node(),
+              " is called over ", (member->leaseEnd - word).ms(), " ms after a word of it has come");
+  }
+  // What is due by what has not been handled yet is looked at again.
+  if (until < now) looksAgain_ = now + milliseconds(1);
   settle();
 }
 
 Time SimMaster::nextWake() const {
   if (!up()) return Time::never();
-  return std::min(core_->nextWake(), writer_->nextWake());
+  return std::max(std::min(core_->nextWake(), writer_->nextWake()), looksAgain_);
 }
 
 void SimMaster::settle() {

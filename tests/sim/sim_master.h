@@ -60,6 +60,7 @@ class SimMaster final : public Process, private master::Outbox {
   master::Channels channels_;
   std::unique_ptr<master::MasterCore> core_;
   bool writing_ = false;
+  Time looksAgain_{0};
 };
 
 }  // namespace fluxon::sim

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -76,6 +77,7 @@ struct Connection {
   std::shared_ptr<master::Member> member;
   uint64_t number = 0;   // at the master
   Time lastArrival{0};   // requests keep their order
+  std::deque<Time> unheard;  // when those came that the master has not handled yet
 };
 
 class SimOwner final : public Process, private owner::Host {

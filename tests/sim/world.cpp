@@ -70,6 +70,7 @@ void World::draw() {
   faults_.ssddKills = maybe(30);
   faults_.ssdFails = maybe(scheduler_.oneIn(3) ? 4 : 30);
   faults_.slowPages = scheduler_.oneIn(2);
+  faults_.busy = maybe(20);
 }
 
 SimOwner* World::owner(const std::string& node) {
@@ -201,11 +202,28 @@ void World::toMaster(const std::shared_ptr<Connection>& connection, std::functio
   connection->lastArrival = std::max(connection->lastArrival, scheduler_.now() + delay());
   scheduler_.at({std::max<int64_t>(1, (connection->lastArrival - scheduler_.now()).ns)}, [this, connection, what = std::move(what)] {
     if (!master_.up() || connection->masterLife != master_.life()) return;
+    busyBeforeLeaseEnds(connection->owner->name());
+    connection->unheard.push_back(scheduler_.now());
     master_.later({1}, [this, connection, what] {
+      connection->unheard.pop_front();
       if (!connection->open && (connection->drained || (connection->drained = scheduler_.oneIn(3)))) return;
       what(master_);
     });
   });
+}
+
+// The word of an owner comes just in time.
+void World::busyBeforeLeaseEnds(const std::string& node) {
+  const auto member = master_.core().members().find(node);
+  if (faults_.busy == 0 || master_.held() || member == master_.core().members().end() || !member->second->lives()) return;
+  const Duration left = member->second->leaseEnd - scheduler_.now();
+  if (left.ns > 0 && left < milliseconds(50)) master_.busy(left + scheduler_.upTo(milliseconds(30)));
+}
+
+// When the first word of it came that the master has not handled yet.
+Time World::unheard(const std::string& node) {
+  const std::shared_ptr<Connection>& connection = owner(node)->connection();
+  return !connection || connection->unheard.empty() ? Time::never() : connection->unheard.front();
 }
 
 void World::reply(SimOwner& owner, const std::shared_ptr<Connection>& connection, std::function<void()> what) {
@@ -300,6 +318,15 @@ void World::fault() {
       if (scheduler_.oneIn(2)) owner.heartbeat();
       owner.stop(length);
       scheduler_.at(length + Duration{1}, [this, &owner] { readAll(owner); });
+    }
+  }
+  if (happens(faults_.busy)) {
+    ++tally.busy;
+    const Duration length = scheduler_.upTo(milliseconds(scheduler_.oneIn(4) ? 150 : 10));
+    if (scheduler_.oneIn(3)) {
+      if (master_.up()) master_.busy(length);
+    } else if (owner.up()) {
+      owner.busy(length);
     }
   }
   if (owner.ssdd() && happens(faults_.ssddKills)) ssdFault(owner);

@@ -1,5 +1,5 @@
 // One cluster in one process: a master, owners on two hosts and their clients, under a seeded scheduler that delays, reorders, repeats
-// and drops messages, partitions the network, stops, kills and restarts processes, and lets disks fail.
+// and drops messages, partitions the network, stops, kills and restarts processes, keeps them busy, and lets disks fail.
 //
 // A run is a minute of virtual time: bursts, in which operations come every half a millisecond, and calm stretches, in which leases
 // run out and timers fire. Each seed draws which kinds of faults it has. After the minute faults stop, and everything must come to
@@ -11,6 +11,7 @@
 //   - the bytes of a put are seen under one put_id, and no other bytes under it;
 //   - the bytes under a holder never change;
 //   - no two slots of an owner share a byte;
+//   - no lease is called over that a word which had come before its end would have prolonged;
 //   - the term on disk only grows, and the state file is never damaged.
 // Checked at rest
 //   - every owner has joined, and puts, gets and deletes succeed everywhere before their deadlines, though disks of SSDs may still hang;
@@ -35,7 +36,7 @@ constexpr int kKeys = 6;  // shared by all; others only fill
 
 // What happened in a run, summed over runs.
 struct Tally {
-  uint64_t operations = 0, reads = 0, givenUp = 0, messages = 0, cuts = 0, partitions = 0, stops = 0, ownerKills = 0,
+  uint64_t operations = 0, reads = 0, givenUp = 0, messages = 0, cuts = 0, partitions = 0, stops = 0, busy = 0, ownerKills = 0,
            filesLost = 0, masterKills = 0, crashes = 0, diskFaults = 0, tornSectors = 0, orderlyStops = 0, left = 0, clientsDead = 0;
   uint64_t published = 0, overwritten = 0, evicted = 0, invalidated = 0, fenced = 0, noSpace = 0, fetches = 0, replicas = 0, elsewhere = 0,
            revived = 0, temporary = 0, copies = 0, fromReserve = 0, rejoins = 0,
@@ -48,7 +49,7 @@ struct Tally {
 };
 // Each counter with its name.
 #define FLUXON_TALLY(X)                                                                                                              \
-  X(operations) X(reads) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(ownerKills) X(filesLost) X(masterKills)    \
+  X(operations) X(reads) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(busy) X(ownerKills) X(filesLost) X(masterKills) \
   X(crashes) X(diskFaults) X(tornSectors) X(orderlyStops) X(left) X(clientsDead) X(published) X(overwritten) X(evicted)              \
   X(invalidated) X(fenced) X(noSpace) X(fetches) X(replicas) X(elsewhere) X(revived) X(temporary) X(copies) X(fromReserve) X(rejoins)     \
   X(endedMidway) X(ssddKills) X(persists) X(persistsTaken) X(ssdLoads) X(staged) X(ssdEvicted) X(ssdLost) X(ssdDamaged)
@@ -93,6 +94,7 @@ class World {
   bool reaches(const SimOwner&, const SimOwner&) const;
   bool deliverable(const std::shared_ptr<Connection>& c) const { return c->open && c->masterLife == master_.life() && master_.up(); }
   void toMaster(const std::shared_ptr<Connection>&, std::function<void(SimMaster&)>);
+  Time unheard(const std::string& node);
   void reply(SimOwner&, const std::shared_ptr<Connection>&, std::function<void()>);
   void toOwner(master::Member&, uint64_t connection, const rpc::MasterMessage&);
   void cut(SimOwner&, const std::shared_ptr<Connection>&);
@@ -113,7 +115,7 @@ class World {
   struct Faults {
     uint64_t linkFails = UINT64_MAX;
     uint64_t cuts = 0, stalls = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0,
-             drains = 0, evictions = 0, clientDeaths = 0, slow = 20;
+             drains = 0, evictions = 0, clientDeaths = 0, slow = 20, busy = 0;
     uint64_t ssddKills = 0, ssdFails = 0;
     bool slowPages = false;
   };
@@ -123,6 +125,7 @@ class World {
   void evictAll();
   void hangDisks();
   void calm(Duration);
+  void busyBeforeLeaseEnds(const std::string& node);
   void fault();
   void killMaster();
   void killOwner(SimOwner&, SimOwner::Files);
