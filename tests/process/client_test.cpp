@@ -482,7 +482,41 @@ TEST_CASE("client: a value is filled in the memory of the node that is named, an
   CHECK(holder->text() == kLarge);
 }
 
-TEST_CASE("client: errors name what would help: another root, and who does not answer") {
+TEST_CASE("client: who keeps what a dead parent held is named by pins") {
+  Cluster cluster;
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const pid_t parent = inChild([&] {
+    auto client = cluster.client();
+    client.put("key", kLarge);
+    const auto holder = client.get("key");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    [[maybe_unused]] const ssize_t told = ::write(pipe[1], &child, sizeof child);
+    std::string both;
+    if (ctl(cluster, "--json pins", both) != 0) return 1;
+    const std::string self = std::to_string(::getpid());
+    if (both.find("\"pid\":" + self + ",") == std::string::npos) return 2;
+    if (both.find("\"mapped_by\":[" + self + "," + std::to_string(child) + "]") == std::string::npos) return 3;
+    ::kill(::getpid(), SIGKILL);
+    return 0;
+  });
+  pid_t child = 0;
+  REQUIRE(::read(pipe[0], &child, sizeof child) == sizeof child);
+  CHECK(waitFor(parent) == -SIGKILL);
+  std::string said;
+  CHECK(ctl(cluster, "--json pins", said) == 0);
+  CHECK_MESSAGE(said.find("\"pid\":" + std::to_string(child) + ",") != std::string::npos, said);
+  CHECK_MESSAGE(said.find("\"mapped_by\":[" + std::to_string(child) + "]") != std::string::npos, said);
+  ::kill(child, SIGKILL);
+  for (const int end : pipe) ::close(end);
+  CHECK(eventually([&] { return ctl(cluster, "pins", said) == 0 && said.find("no holders") != std::string::npos; }));
+}
+
+TEST_CASE("client: errors name what would help: another root, the nodes that run, and who does not answer") {
   Cluster cluster;
   fluxon::ConnectOptions options;
   options.shmRoot = cluster.root();
@@ -492,6 +526,11 @@ TEST_CASE("client: errors name what would help: another root, and who does not a
     FAIL("it connects");
   } catch (const fluxon::Exception& error) {
     CHECK(std::string(error.what()).find("FLUXON_SHM_ROOT") != std::string::npos);
+  }
+  std::string said;
+  for (const char* verb : {"get key", "pins"}) {
+    CHECK(ctl(cluster, std::string("--node nix ") + verb, said) == 69);
+    CHECK_MESSAGE(said.find("(running here: n0)") != std::string::npos, said);
   }
   auto client = cluster.client();
   const auto why = [&] {

@@ -50,7 +50,8 @@ Result<Connection> connect(const Options& options) {
       if (error.code != Code::unavailable) return error;
     }
   }
-  error.detail += " (start one: fluxonctl up)";
+  const std::string running = runningNodes(paths.value());
+  error.detail += running.empty() ? " (start one: fluxonctl up)" : " (running here: " + running + ")";
   return error;
 }
 

@@ -2,16 +2,12 @@
 
 #include <dirent.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "shm/directory_view.h"
 #include "shm/segment_format.h"
@@ -51,55 +47,19 @@ Result<Opened> openWithHeader(const std::string& path, void* header, size_t head
   return opened;
 }
 
-enum class Maps { no, yes, hidden };
-
-// Does a process map the file? /proc/PID/maps: "7f..-7f.. rw-s 00000000 00:1a 4711   /dev/shm/...", numbers of the device in hex.
-Maps mapsFile(uint64_t pid, const struct stat& file) {
-  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-  if (!maps) return errno == EACCES || errno == EPERM ? Maps::hidden : Maps::no;
-  for (std::string line; std::getline(maps, line);) {
-    unsigned devMajor = 0, devMinor = 0;
-    unsigned long inode = 0;
-    if (std::sscanf(line.c_str(), "%*s %*s %*s %x:%x %lu", &devMajor, &devMinor, &inode) != 3) continue;
-    if (inode == file.st_ino && makedev(devMajor, devMinor) == file.st_dev) return Maps::yes;
-  }
-  return maps.bad() ? Maps::hidden : Maps::no;
-}
-
 }  // namespace
-
-ProcessId mapperOf(const std::string& path, uint64_t told) {
-  struct stat file;
-  if (::stat(path.c_str(), &file) != 0) return {};
-  const Maps first = told > 0 ? mapsFile(told, file) : Maps::no;
-  if (first == Maps::yes) return {told, ProcessId::Proof::proven};
-  std::error_code error;
-  for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos || name.size() > 10) continue;
-    if (const uint64_t pid = std::stoull(name); mapsFile(pid, file) == Maps::yes) return {pid, ProcessId::Proof::proven};
-  }
-  return {told, first == Maps::hidden ? ProcessId::Proof::hidden : ProcessId::Proof::none};
-}
-
-ProcessId holderOf(const std::string& lock) {
-  const long pid = shm::LockFile::holder(lock);
-  return pid > 0 ? ProcessId{static_cast<uint64_t>(pid), ProcessId::Proof::proven} : ProcessId{};
-}
-
-Cell pidCell(const ProcessId& process) {
-  switch (process.proof) {
-    case ProcessId::Proof::proven:
-    case ProcessId::Proof::past: return number("pid", process.number);
-    case ProcessId::Proof::hidden: return {"pid", std::to_string(process.number) + "?", "null", Cell::Align::right};
-    case ProcessId::Proof::none: break;
-  }
-  return {"pid", "?", "null", Cell::Align::right};
-}
 
 Result<std::vector<std::string>> nodesOf(const shm::Paths& paths) {
   if (::access(paths.clusterDir().c_str(), R_OK | X_OK) != 0 && errno == EACCES) return systemError("open " + paths.clusterDir(), errno);
   return paths.nodes();
+}
+
+std::string runningNodes(const shm::Paths& paths) {
+  std::string names;
+  for (const std::string& node : paths.nodes()) {
+    if (shm::LockFile::held(paths.file(node, "lock"))) names += (names.empty() ? "" : ", ") + node;
+  }
+  return names;
 }
 
 std::string toString(shm::SlotState state) {
@@ -189,7 +149,7 @@ std::vector<ClientId> clientsOf(const shm::Paths& paths, const std::string& node
   return ids;
 }
 
-Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std::string& node, ClientId id) {
+Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std::string& node, ClientId id, Mappers& mappers) {
   const std::string name = "client-" + std::to_string(id.value), path = paths.file(node, name);
   const auto corrupt = [&](const std::string& why) { return Error{Code::corrupt, name + " of node " + node + ": " + why}; };
   ClientCopy copy;
@@ -209,7 +169,9 @@ Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std:
   copy.name.assign(header.name, ::strnlen(header.name, sizeof header.name));
   copy.incarnation = Incarnation(header.file.incarnation);
   copy.alive = shm::LockFile::held(path);
-  copy.pid = copy.alive ? mapperOf(path, header.pid) : ProcessId{header.pid, ProcessId::Proof::past};
+  const std::string lock = paths.file(node, "lock");
+  if (copy.alive) copy.mappedBy = mappers.of(path, lock);
+  copy.pid = copy.alive ? mappers.oneOf(path, lock, header.pid) : ProcessId{header.pid, ProcessId::Proof::past};
   return std::optional<ClientCopy>(std::move(copy));
 }
 
@@ -232,7 +194,8 @@ Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::str
     if (!device.path.starts_with("/") || ::access(device.path.c_str(), R_OK | X_OK) != 0) continue;
     copy.alive = copy.alive.value_or(false) || ssd::anyShardHeld(device.path);
   }
-  copy.pid = copy.alive.value_or(true) ? mapperOf(path, copy.report.pid) : ProcessId{copy.report.pid, ProcessId::Proof::past};
+  copy.pid = copy.alive.value_or(true) ? Mappers().oneOf(path, paths.file(node, "lock"), copy.report.pid)
+                                       : ProcessId{copy.report.pid, ProcessId::Proof::past};
   if (directory)
     copy.attached = shm::LockFile::held(paths.file(node, "lock")) && directory.value().ssdLife() == copy.report.life;
   return std::optional<SsddCopy>(std::move(copy));

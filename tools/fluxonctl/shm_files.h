@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "output.h"
+#include "process_ids.h"
 #include "shm/client_format.h"
 #include "shm/directory_format.h"
 #include "shm/mapped_file.h"
@@ -20,6 +20,8 @@
 
 namespace fluxon::ctl {
 
+// Names of the nodes whose owner runs here, "n0, n1".
+std::string runningNodes(const shm::Paths& paths);
 // Names of the nodes that have a folder here, or `denied` where they are another user's.
 Result<std::vector<std::string>> nodesOf(const shm::Paths& paths);
 
@@ -81,25 +83,12 @@ class DirectoryFile {
   Incarnation ssdLife_, serving_, life_;
 };
 
-// A process by its number. The number that a file or a message tells is one of a pid namespace that may be another, and perhaps of
-// long ago: it is shown as that of a process that lives only once /proc and the kernel bear it out.
-struct ProcessId {
-  uint64_t number = 0;
-  // hidden: there is such a process, but it may not be looked into; past: it has ended, this is the number that it had for its owner.
-  enum class Proof { none, proven, hidden, past } proof = Proof::none;
-};
-// Who maps the file: the process that was told, else another one (a child of it, or the same by another number).
-ProcessId mapperOf(const std::string& path, uint64_t told);
-// Who has the lock.
-ProcessId holderOf(const std::string& lock);
-// "pid": the number, for people also "?" or "4711?"; in JSON null where it is not proven.
-Cell pidCell(const ProcessId&);
-
 // A client's file.
 struct ClientCopy {
   ClientId id;
   std::string name;
   ProcessId pid;
+  std::vector<uint64_t> mappedBy;  // the processes that keep its words, if it is alive: itself, and children that it has forked
   bool alive = false;     // its lock is held
   Incarnation incarnation; // of the owner that made the file
   std::unique_ptr<shm::ClientFile> file;  // all but the payloads
@@ -108,7 +97,7 @@ struct ClientCopy {
 // Ids of the client files of a node, in order.
 std::vector<ClientId> clientsOf(const shm::Paths& paths, const std::string& node);
 // nullopt: it is only being made, or gone.
-Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std::string& node, ClientId id);
+Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std::string& node, ClientId id, Mappers& mappers);
 
 // What the ssdd of a node shows of itself.
 struct SsddCopy {

@@ -31,9 +31,9 @@ class Tally {
 };
 
 template <class Each>
-void eachClient(const shm::Paths& paths, const std::string& node, Tally& tally, Each each) {
+void eachClient(const shm::Paths& paths, const std::string& node, Mappers& mappers, Tally& tally, Each each) {
   for (const ClientId id : clientsOf(paths, node)) {
-    Result<std::optional<ClientCopy>> client = readClient(paths, node, id);
+    Result<std::optional<ClientCopy>> client = readClient(paths, node, id, mappers);
     if (!client) {
       tally.damaged(client.error());
     } else if (client.value()) {
@@ -95,19 +95,27 @@ std::vector<Cell> pinnedCells(const DirectoryFile* directory, const ClientCopy& 
   return cells;
 }
 
+Cell mappedBy(const ClientCopy& client) {
+  std::string pids;
+  for (const uint64_t pid : client.mappedBy) pids += (pids.empty() ? "" : ",") + std::to_string(pid);
+  return {"mapped_by", pids.empty() ? "-" : pids, "[" + pids + "]"};
+}
+
 int pins(const shm::Paths& paths, const std::vector<std::string>& nodes, Format format) {
   Rows rows(format);
   Tally tally;
+  Mappers mappers;
   for (const std::string& node : nodes) {
     const Result<DirectoryFile> directory = DirectoryFile::open(paths, node);
     if (directory) tally.sound();
     if (!directory) tally.damaged(directory.error());
     std::map<ClientId, std::vector<uint32_t>> grants;
     if (directory) grants = grantsOf(directory.value(), tally);
-    eachClient(paths, node, tally, [&](const ClientCopy& client) {
+    eachClient(paths, node, mappers, tally, [&](const ClientCopy& client) {
       tally.sound();
       const auto show = [&](uint64_t ref, uint64_t words) {
         std::vector<Cell> row = clientCells(node, client);
+        row.push_back(mappedBy(client));
         row.push_back(jsonOnly(number("words", words)));
         for (Cell& cell : pinnedCells(directory ? &directory.value() : nullptr, client, ref)) row.push_back(std::move(cell));
         rows.add(row);
@@ -164,11 +172,12 @@ std::vector<Cell> ringCells(const std::string& node, const ClientCopy& client, s
 int rings(const shm::Paths& paths, const std::vector<std::string>& nodes, Format format) {
   Rows rows(format);
   Tally tally;
+  Mappers mappers;
   for (const std::string& node : nodes) {
     const Result<DirectoryFile> directory = DirectoryFile::open(paths, node);
     std::map<ClientId, std::vector<uint32_t>> grants;
     if (directory) grants = grantsOf(directory.value(), tally);
-    eachClient(paths, node, tally, [&](const ClientCopy& client) {
+    eachClient(paths, node, mappers, tally, [&](const ClientCopy& client) {
       const std::optional<uint64_t> count = directory ? std::optional<uint64_t>(grants[client.id].size()) : std::nullopt;
       const std::vector<Cell> row = ringCells(node, client, count);
       if (!row.empty()) return tally.sound(), rows.add(row);
@@ -265,8 +274,10 @@ int shmVerb(const Options& options) {
   std::vector<std::string> nodes = all.value();
   if (!options.node.empty()) std::erase_if(nodes, [&](const std::string& node) { return node != options.node; });
   if (nodes.empty() && options.verb != Verb::clean) {
+    const std::string running = runningNodes(paths.value());
     return fail({Code::unavailable, "no files of " + (options.node.empty() ? std::string("any node") : "node " + options.node) + " in " +
-                                        paths.value().clusterDir() + " (start one: fluxonctl up)"});
+                                        paths.value().clusterDir() +
+                                        (running.empty() ? " (start one: fluxonctl up)" : " (running here: " + running + ")")});
   }
   switch (options.verb) {
     case Verb::pins: return pins(paths.value(), nodes, options.format);
