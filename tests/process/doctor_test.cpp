@@ -93,6 +93,8 @@ TEST_CASE("doctor: limits of the process are judged") {
   const std::string found = "warn  nofile     limit 100; max_clients 1000 needs 2064: there is room for 18 clients";
   CHECK_MESSAGE(has(linesOf(few, "nofile"), found), few.out);
   CHECK(few.status == 0);
+  const Ended soft = execute("ulimit -n 3000; ulimit -Sn 100; " + kCtl + " --config " + config + " doctor");
+  CHECK_MESSAGE(has(linesOf(soft, "nofile"), "ok    nofile     limit 3000; "), soft.out);  // to which daemons raise theirs
   const Ended none = execute("ulimit -n 40; " + kCtl + " --config " + config + " doctor");
   CHECK(none.status == 69);
   CHECK(has(linesOf(none, "nofile"), "fail  nofile "));

@@ -345,9 +345,24 @@ TEST_CASE("cluster: asked only where something runs; no answer and a node that i
   facts.members = {{"n0", "joined"}, {"n1", "silent"}};
   CHECK(checkCluster(facts).verdict == Verdict::warn);
   CHECK(advises(checkCluster(facts), "n1"));
-  facts.members = {{"n0", "joined"}, {"n1", "left"}, {"n2", "joined"}};
+  facts.members = {{"n0", "draining"}, {"n1", "left"}, {"n2", "joined"}};
   CHECK(checkCluster(facts).verdict == Verdict::ok);
   CHECK(says(checkCluster(facts), "joined: n0, n2"));
+}
+
+TEST_CASE("cluster: a node of this host whose name another owner has joined by fails, whatever the state of that one") {
+  ClusterFacts facts;
+  facts.cluster = "t";
+  facts.elsewhere = "192.0.2.1:7800";
+  facts.runningHere = {"n0"};
+  facts.members = {{"n0", "joined", false, true}, {"n1", "joined", false, true}};
+  CHECK(checkCluster(facts).verdict == Verdict::fail);
+  CHECK(says(checkCluster(facts), "another owner of that name: n0"));
+  CHECK(advises(checkCluster(facts), "another owner.node"));
+  facts.members[0].state = "silent";
+  CHECK(checkCluster(facts).verdict == Verdict::fail);
+  facts.members[0].stranger = false;
+  CHECK(checkCluster(facts).verdict == Verdict::warn);
 }
 
 TEST_CASE("cluster: a node of this host whose ssdd is not there is a warning, where there is an SSD tier") {

@@ -57,7 +57,12 @@ ClusterFacts askCluster(const Config& config, const shm::Paths& paths, uint32_t 
   if (!master) return facts.error = master.error(), facts;
   const Result<std::vector<MemberInfo>> members = master.value()->members();
   if (!members) return facts.error = members.error(), facts;
-  for (const MemberInfo& member : members.value()) facts.members.push_back({member.node, member.state, bool(member.ssdLife)});
+  for (const MemberInfo& member : members.value()) {
+    const Result<DirectoryFile> directory = DirectoryFile::open(paths, member.node);
+    const bool unseen = !directory && directory.error().code == Code::denied;
+    const bool served = directory && directory.value().isServedBy(member.incarnation);
+    facts.members.push_back({member.node, member.state, bool(member.ssdLife), !unseen && !served});
+  }
   return facts;
 }
 

@@ -301,10 +301,12 @@ Finding checkCluster(const ClusterFacts& facts) {
   if (!facts.error.ok()) {
     return {Verdict::fail, "cluster", facts.error.message(), facts.masterRuns ? "see the log of fluxon-master" : "start fluxon-master"};
   }
-  std::vector<std::string> good, silent, lost, memoryOnly;
+  std::vector<std::string> good, silent, lost, refused, memoryOnly;
   for (const ClusterFacts::Member& member : facts.members) {
-    if (member.state == "joined") good.push_back(member.node);
-    const bool lacksSsdd = facts.ssd && !member.ssdd && contains(facts.runningHere, member.node);
+    if (member.state == "joined" || member.state == "draining") good.push_back(member.node);
+    const bool here = contains(facts.runningHere, member.node);
+    if (here && member.stranger && (contains(good, member.node) || member.state == "silent")) refused.push_back(member.node);
+    const bool lacksSsdd = facts.ssd && !member.ssdd && here;
     if (member.state == "joined" && lacksSsdd) memoryOnly.push_back(member.node);
     if (member.state == "silent") silent.push_back(member.node);
   }
@@ -313,6 +315,10 @@ Finding checkCluster(const ClusterFacts& facts) {
   }
   std::string found = "the master of " + facts.cluster + " answers; joined: " + (good.empty() ? "none" : joined(good));
   if (!silent.empty()) found += "; silent: " + joined(silent);
+  if (!refused.empty()) {
+    return {Verdict::fail, "cluster", found + "; the one that runs here is another owner of that name: " + joined(refused),
+            "see the log of fluxon-owner there; one of the two needs another owner.node"};
+  }
   if (!lost.empty()) {
     return {Verdict::fail, "cluster", found + "; running and not joined: " + joined(lost), "see the log of fluxon-owner there"};
   }

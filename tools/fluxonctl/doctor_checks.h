@@ -73,7 +73,7 @@ struct MemlockFacts {
 };
 Finding checkMemlock(const MemlockFacts&);
 
-// RLIMIT_NOFILE.
+// The hard RLIMIT_NOFILE: daemons raise the soft one to it.
 struct NofileFacts {
   uint64_t limit = 0, maxClients = 0;
 };
@@ -160,6 +160,7 @@ struct ClusterFacts {
   struct Member {
     std::string node, state;
     bool ssdd = false;                   // an ssdd is attached to its owner
+    bool stranger = false;               // it is not the owner that has the directory of this name here
   };
   std::vector<Member> members;
 };

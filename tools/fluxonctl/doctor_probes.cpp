@@ -84,10 +84,10 @@ uint64_t bytesIn(const std::string& folder) {
   return bytes;
 }
 
-uint64_t limitOf(__rlimit_resource resource) {
+uint64_t limitOf(__rlimit_resource resource, rlim_t rlimit::*which = &rlimit::rlim_cur) {
   rlimit limit{};
   if (::getrlimit(resource, &limit) != 0) return 0;
-  return limit.rlim_cur == RLIM_INFINITY ? kUnlimited : limit.rlim_cur;
+  return limit.*which == RLIM_INFINITY ? kUnlimited : limit.*which;
 }
 
 std::string mountOptionsOf(const ShmFacts& shm) { return mountOptions(readText("/proc/self/mountinfo"), shm.place); }
@@ -254,7 +254,7 @@ MemlockFacts probeMemlock(const Config::Owner& owner) {
   return {limitOf(RLIMIT_MEMLOCK), owner.segmentBytes, (capabilities & kCapIpcLock) != 0, !owner.largeLimitBytes.empty()};
 }
 
-NofileFacts probeNofile(const Config::Owner& owner) { return {limitOf(RLIMIT_NOFILE), owner.maxClients}; }
+NofileFacts probeNofile(const Config::Owner& owner) { return {limitOf(RLIMIT_NOFILE, &rlimit::rlim_max), owner.maxClients}; }
 
 HugePagesFacts probeHugePages(const ShmFacts& shm) {
   return {chosen(readText("/sys/kernel/mm/transparent_hugepage/shmem_enabled")), mountOption(mountOptionsOf(shm), "huge").value_or("")};
