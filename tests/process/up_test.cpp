@@ -76,7 +76,7 @@ TEST_CASE("up --detach says what it waits for; an interrupt ends what it has sta
   const std::string config = place.configure("", "", "", "master = \"127.0.0.1:1\"\n"), out = place.folder() + "/out";
   const std::string command = kCtl + " --config " + config + " up --detach --log-dir " + place.folder() + " 2>" + out;
   const pid_t waiting = inChild([&] { return ::execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr); });
-  CHECK(eventually([&] { return has(read(out), "waiting for fluxon-owner[n0]: service unavailable: "); }));
+  CHECK(eventually([&] { return has(read(out), "waiting for fluxon-owner[n0]: master: service unavailable: "); }));
   CHECK(has(read(out), "127.0.0.1:1: Connection refused (logs: "));
   CHECK(oneLine(read(out)));
   CHECK(fs::exists(place.root() + "/t/n0/segment"));
@@ -86,6 +86,83 @@ TEST_CASE("up --detach says what it waits for; an interrupt ends what it has sta
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGINT));
   CHECK_FALSE(fs::exists(place.root() + "/t/n0"));
   CHECK(eventually([&] { return has(execute(kCtl + " --config " + config + " down").out, "nothing to stop"); }));
+}
+
+TEST_CASE("up says what the master has against an owner, while it waits and when it waits no more; doctor does not take another for it") {
+  Cluster cluster({.master = "listen = \"127.0.0.1:0\"\n"});
+  Place there;  // another root stands for another host
+  const std::string config = there.configure("", "", "", "master = \"" + cluster.listens() + "\"\n");
+  const std::string tool = kCtl + " --config " + config + " ", out = there.folder() + "/out";
+  const std::string refusal =
+      "master: service unavailable: node n0 is alive on the master's host (pid " + std::to_string(cluster.pid("n0"));
+  const pid_t waiting = inChild([&] {
+    return WEXITSTATUS(std::system((tool + "--timeout 4 up --detach --log-dir " + there.folder() + " 2>" + out).c_str()));
+  });
+  CHECK_MESSAGE(eventually([&] { return has(read(out), "waiting for fluxon-owner[n0]: " + refusal); }), read(out));
+  const Ended doctor = execute(tool + "doctor");
+  CHECK(doctor.status == 69);
+  CHECK_MESSAGE(has(doctor.out, "fail  cluster    the master of t answers; joined: n0; the one that runs here is another owner of that "
+                                "name: n0  ["),
+                doctor.out);
+  CHECK(waitFor(waiting) == 75);
+  CHECK_MESSAGE(has(read(out), "not everything was ready in time: fluxon-owner[n0] (" + refusal), read(out));
+  const std::string said = read(out);
+  CHECK(std::count(said.begin(), said.end(), '\n') == 2);
+  CHECK(has(execute(kCtl + " --config " + cluster.config() + " doctor").out, "ok    cluster    the master of t answers; joined: n0\n"));
+}
+
+TEST_CASE("up whose terminal takes nothing starts, restarts what dies, and stops all the same") {
+  Host host;
+  // A pipe that nobody empties is like a terminal that is stopped: whoever writes to it waits.
+  struct Pipe {
+    Pipe() { REQUIRE(::pipe2(ends, O_CLOEXEC) == 0); }
+    ~Pipe() {
+      for (const int end : ends) ::close(end);
+    }
+    void fill() const {
+      const int full = ::open(("/proc/self/fd/" + std::to_string(ends[1])).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+      REQUIRE(full >= 0);
+      while (::write(full, ".", 1) > 0) {}
+      ::close(full);
+    }
+    int ends[2];
+  };
+  const auto upOn = [&](const Pipe& terminal) {
+    return inChild([&] {
+      ::dup2(terminal.ends[1], STDOUT_FILENO);
+      ::dup2(terminal.ends[1], STDERR_FILENO);
+      return ::execl("/bin/sh", "sh", "-c", ("exec " + host.tool + "up").c_str(), nullptr);
+    });
+  };
+  const auto ended = [](pid_t pid) {  // its status; one that does not end is killed
+    int status = -1;
+    if (!eventually([&] { return ::waitpid(pid, &status, WNOHANG) == pid; })) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, &status, 0);
+    }
+    return status;
+  };
+  {
+    const Pipe full;
+    full.fill();
+    const pid_t supervisor = upOn(full);
+    CHECK(eventually([&] { return host.isUp(); }));
+    CHECK(execute(host.tool + "down").status == 0);
+    CHECK(ended(supervisor) == 0);
+  }
+  const Pipe terminal;
+  const pid_t supervisor = upOn(terminal);
+  std::string said;
+  for (char bytes[512]; !has(said, "cluster t is up");) {
+    const ssize_t n = ::read(terminal.ends[0], bytes, sizeof bytes);
+    REQUIRE(n > 0);
+    said.append(bytes, static_cast<size_t>(n));
+  }
+  terminal.fill();
+  ::kill(Host::pidOf(said, "fluxon-owner[n0]"), SIGKILL);
+  CHECK(eventually([&] { return host.isUp(); }));
+  ::kill(supervisor, SIGTERM);
+  CHECK(ended(supervisor) == 0);
 }
 
 TEST_CASE("up --detach runs a cluster, refuses a second one with its process, restarts what dies; down ends all of it") {

@@ -17,6 +17,7 @@ namespace fluxon::ctl {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr Duration kPatience = milliseconds(500);
 
 volatile pid_t detached = 0;
 volatile sig_atomic_t interrupted = 0;
@@ -103,6 +104,21 @@ void leaveCaller(int log) {
 
 }  // namespace
 
+Terminal::Terminal(Format format)
+    : out_(LineWriter::start(STDOUT_FILENO, [format](uint64_t lines) {
+        return format == Format::json ? jsonObject({number("lines_left_out", lines)}) + "\n"
+                                      : std::to_string(lines) + " lines were left out here: stdout did not take them\n";
+      })),
+      err_(LineWriter::start(STDERR_FILENO, [](uint64_t lines) {
+        return complaint(std::to_string(lines) + " lines were left out here: stderr did not take them");
+      })) {}
+
+void Terminal::finish() {
+  const Time end = bootTime() + kPatience;
+  out_.drain(kPatience);
+  err_.drain(std::max(Duration{}, end - bootTime()));
+}
+
 void sayLine(const std::string& line) {
   emit(line + "\n");
   std::fflush(stdout);
@@ -135,6 +151,12 @@ std::string Logs::lastWords(const ProcessSpec& process) const {
   return file == files_.end() || begun == begunAt_.end() ? "" : file->second.lastLine(begun->second);
 }
 
+std::string Logs::warning(const ProcessSpec& process) const {
+  const auto file = files_.find(process.name);
+  const auto begun = begunAt_.find(process.name);
+  return file == files_.end() || begun == begunAt_.end() ? "" : file->second.lastWarning(begun->second);
+}
+
 void Logs::trim() const {
   for (const auto& [name, file] : files_) {
     if (const Error error = file.trim(kLogLimit); !error.ok()) complain(error.message());
@@ -163,12 +185,13 @@ int detach(const Options& options, const shm::Paths& paths, std::vector<ProcessS
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   ::close(ends[0]);
   leaveCaller(logs.value().own());
+  Terminal log(options.format);  // stderr is the log
   int pipe = ends[1];
   const Voice voice{
       [&](const std::string& line) { tell(pipe, 'o', line); },
       [&](const std::string& line) {
         tell(pipe, 'e', line);
-        complain(line);
+        log.complain(line);
       },
       [&] {
         tell(pipe, 'r', "");
@@ -184,6 +207,7 @@ int detach(const Options& options, const shm::Paths& paths, std::vector<ProcessS
     status = sysexit(error.code);
   }
   tell(pipe, 's', std::to_string(status));
+  log.finish();
   std::_Exit(status);
 }
 

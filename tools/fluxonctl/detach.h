@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/line_writer.h"
 #include "log_file.h"
 #include "options.h"
+#include "output.h"
 #include "shm/paths.h"
 #include "supervisor.h"
 
@@ -27,6 +29,8 @@ class Logs {
   void starting(const ProcessSpec&);
   // The last line of the latest life of the process, or empty.
   std::string lastWords(const ProcessSpec&) const;
+  // Its latest warning or error, or empty.
+  std::string warning(const ProcessSpec&) const;
   void trim() const;
 
  private:
@@ -45,6 +49,20 @@ struct Voice {
 
 // A line on stdout, at once.
 void sayLine(const std::string& line);
+
+// stdout and stderr of a supervisor: a terminal may be stopped, a pipe full, a disk hang, and the supervisor goes on. One in a process.
+class Terminal {
+ public:
+  explicit Terminal(Format format);
+  void say(const std::string& line) { out_.add(line + "\n"); }
+  void complain(const std::string& message) { err_.add(complaint(message)); }
+  // Waits for what was said, for half a second at most.
+  void finish();
+
+ private:
+  LineWriter& out_;
+  LineWriter& err_;
+};
 
 // Runs `run` in the background. Blocks until all is ready, or not to be; the exit status.
 int detach(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec> processes,

@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <sstream>
 
 namespace fluxon::ctl {
 
-constexpr uint64_t kLongestLine = 1024;
+constexpr uint64_t kTailBytes = 4096;
 
 Result<LogFile> LogFile::open(const std::string& path) {
   LogFile log;
@@ -26,14 +27,32 @@ uint64_t LogFile::bytes() const {
   return ::fstat(fd(), &info) == 0 && info.st_size > 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
-std::string LogFile::lastLine(uint64_t from) const {
-  const uint64_t end = bytes(), begin = std::max(from, end - std::min(end, kLongestLine));
+std::string LogFile::tail(uint64_t from) const {
+  const uint64_t end = bytes(), begin = std::max(from, end - std::min(end, kTailBytes));
   if (begin >= end) return "";
   std::string text(end - begin, '\0');
   const ssize_t n = ::pread(fd(), text.data(), text.size(), static_cast<off_t>(begin));
   text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
   while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+std::string LogFile::lastLine(uint64_t from) const {
+  const std::string text = tail(from);
   return text.substr(text.rfind('\n') + 1);
+}
+
+std::string LogFile::lastWarning(uint64_t from) const {
+  std::istringstream lines(tail(from));
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    // "2026-11-30T10:00:00.000Z fluxon-owner[n0] warning text"
+    std::istringstream words(line);
+    std::string time, process, level, text;
+    words >> time >> process >> level;
+    if ((level == "warning" || level == "error") && std::getline(words >> std::ws, text)) found = text;
+  }
+  return found;
 }
 
 Error LogFile::trim(uint64_t limit) const {

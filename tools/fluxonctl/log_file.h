@@ -18,10 +18,15 @@ class LogFile {
   uint64_t bytes() const;
   // The last line of what came after the first `from` bytes; empty if nothing did.
   std::string lastLine(uint64_t from) const;
+  // The text of the last warning or error of a daemon among the last lines of that; empty if there is none.
+  std::string lastWarning(uint64_t from) const;
   // A log longer than `limit` becomes PATH.1, in place of an earlier one, and is empty. What is written to it in between is lost.
   Error trim(uint64_t limit) const;
 
  private:
+  // As much of the end as some lines have.
+  std::string tail(uint64_t from) const;
+
   std::string path_;
   shm::Descriptor fd_;
 };

@@ -169,12 +169,16 @@ void Rows::flush() {
   pending_.clear();
 }
 
-void complain(const std::string& message) {
+std::string complaint(const std::string& message) {
   std::string line = "fluxonctl: " + message;
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   }
-  line += '\n';
+  return line + '\n';
+}
+
+void complain(const std::string& message) {
+  const std::string line = complaint(message);
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }

@@ -82,6 +82,8 @@ int fail(const Error& error);
 int fail(Code code, const std::string& message);
 // The same for something that does not end the run.
 void complain(const std::string& message);
+// That line.
+std::string complaint(const std::string& message);
 
 // Text on stdout, buffered. A failed write shows in finishOutput().
 void emit(const std::string& text);

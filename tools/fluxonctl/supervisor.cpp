@@ -79,10 +79,12 @@ class Supervisor {
     listenForEnds(stopFd);
     if (startTimeoutMs) {
       uv_timer_start(&startTimer_, [](uv_timer_t* timer) {
-        static_cast<Supervisor*>(timer->data)->fail(sysexit(Code::timedOut), "not everything was ready in time; all is stopped");
+        auto* self = static_cast<Supervisor*>(timer->data);
+        self->fail(sysexit(Code::timedOut), "not everything was ready in time" + self->whoIsNotReady() + "; all is stopped");
       }, *startTimeoutMs, 0);
     }
-    uv_timer_start(&longTimer_, [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->takesLong(); }, kLongMs, 0);
+    const auto takesLong = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->takesLong(); };
+    uv_timer_start(&longTimer_, takesLong, kLongMs, kSecondMs);
     const auto second = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->events_.everySecond(); };
     uv_timer_start(&secondTimer_, second, kSecondMs, kSecondMs);
     startAfter("");
@@ -259,12 +261,29 @@ class Supervisor {
     child.pauseMs = std::min(child.pauseMs * 2, kLongestPauseMs);
   }
 
-  void takesLong() {
-    std::string names;
+  std::vector<const ProcessSpec*> notReady() const {
+    std::vector<const ProcessSpec*> processes;
     for (const auto& child : children_) {
-      if (child->life && !child->everReady) names += (names.empty() ? "" : ", ") + child->spec.name;
+      if (child->life && !child->everReady) processes.push_back(&child->spec);
     }
-    if (!stopping() && !names.empty()) events_.waiting(names);
+    return processes;
+  }
+  // ": fluxon-owner[n0] (why)", or empty.
+  std::string whoIsNotReady() const {
+    std::string names;
+    for (const ProcessSpec* process : notReady()) {
+      const std::string why = events_.warning(*process);
+      names += (names.empty() ? ": " : ", ") + process->name + (why.empty() ? "" : " (" + why + ")");
+    }
+    return names;
+  }
+  void takesLong() {
+    if (phase_ != Phase::starting) {
+      uv_timer_stop(&longTimer_);
+      return;
+    }
+    const std::vector<const ProcessSpec*> processes = notReady();
+    if (!processes.empty()) events_.waiting(processes);
   }
 
   void fail(int status, const std::string& why) {

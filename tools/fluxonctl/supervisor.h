@@ -42,9 +42,11 @@ struct SupervisorEvents {
   std::function<void(const ProcessSpec&, int pid)> ready;   // first time
   std::function<void()> allReady;                           // once
   std::function<void(const std::string&)> problem;          // one line
-  std::function<void(const std::string& names)> waiting;    // once, if the start takes longer than 1.5 s: who is not ready yet
+  // Every second of a start from 1.5 s on: who has been started and was never ready.
+  std::function<void(const std::vector<const ProcessSpec*>&)> waiting;
   std::function<bool(const ProcessSpec&)> hasLeft;          // of an owner that has ended with 0: for good?
   std::function<std::string(const ProcessSpec&)> lastWords; // of the life that has just ended, for the line that says so; or empty
+  std::function<std::string(const ProcessSpec&)> warning;   // the latest one of the life that is not ready yet, or empty
   std::function<void()> everySecond;
 };
 

@@ -139,12 +139,25 @@ int run(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec
     voice.ready();
   };
   events.problem = [&](const std::string& line) { voice.problem(line + (wasUp ? "" : voice.logs.hint())); };
-  events.waiting = [&](const std::string& names) {
+  std::string waited;
+  events.waiting = [&](const std::vector<const ProcessSpec*>& starting) {
+    std::string names, why;
+    for (const ProcessSpec* process : starting) {
+      const std::string warning = voice.logs.warning(*process);
+      names += (names.empty() ? "" : ", ") + process->name;
+      if (!warning.empty()) why += (why.empty() ? "" : "; ") + (starting.size() > 1 ? process->name + ": " : "") + warning;
+    }
     // Owners are ready when they have joined: what keeps this process from the master keeps them.
-    Result<std::unique_ptr<MasterClient>> master(nullptr);
-    if (options.config.common.master.enabled) master = MasterClient::connect(options.config.common, paths, kAskMs);
-    events.problem("waiting for " + names + (master ? "" : ": " + master.error().message()));
+    if (why.empty() && waited.empty() && options.config.common.master.enabled) {
+      const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(options.config.common, paths, kAskMs);
+      if (!master) why = master.error().message();
+    }
+    const std::string line = "waiting for " + names + (why.empty() ? "" : ": " + why);
+    if (!waited.empty() && (why.empty() || line == waited)) return;
+    waited = line;
+    events.problem(line);
   };
+  events.warning = [&](const ProcessSpec& process) { return voice.logs.warning(process); };
   events.hasLeft = [&](const ProcessSpec& owner) { return started.hasLeft(owner.node); };
   events.lastWords = [&](const ProcessSpec& process) { return voice.logs.lastWords(process); };
   events.everySecond = [&] { voice.logs.trim(); };
@@ -223,7 +236,12 @@ int up(const Options& given) {
   }
   if (!options.logDir.empty()) return fail({Code::invalidArgument, "--log-dir without --detach (the processes log to this terminal)"});
   Logs none;
-  return run(options, paths.value(), std::move(processes), {sayLine, complain, [] {}, none});
+  Terminal terminal(options.format);
+  const Voice voice{[&](const std::string& line) { terminal.say(line); }, [&](const std::string& line) { terminal.complain(line); }, [] {},
+                    none};
+  const int status = run(options, paths.value(), std::move(processes), voice);
+  terminal.finish();
+  return status;
 }
 
 int down(const Options& options) {
