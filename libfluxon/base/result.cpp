@@ -52,10 +52,15 @@ Code codeFromWire(uint32_t value) {
 Error systemError(const std::string& what, int errnoValue) {
   const Code code = errnoValue == EACCES || errnoValue == EPERM ? Code::denied : Code::system;
   std::string detail = what + ": " + std::strerror(errnoValue);
-  rlimit limit{};
-  if (errnoValue == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    detail += " (RLIMIT_FSIZE is " + std::to_string(limit.rlim_cur) + " bytes: ulimit -f, or LimitFSIZE= of the unit)";
-  }
+  const auto limitedBy = [&](int resource, const char* name, const char* unit, const char* option, const char* setting) {
+    rlimit limit{};
+    if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    detail += std::string(" (") + name + " is " + std::to_string(limit.rlim_cur) + unit + ": ulimit " + option + ", or " + setting +
+              "= of the unit)";
+  };
+  if (errnoValue == EFBIG) limitedBy(RLIMIT_FSIZE, "RLIMIT_FSIZE", " bytes", "-f", "LimitFSIZE");
+  if (errnoValue == EMFILE) limitedBy(RLIMIT_NOFILE, "RLIMIT_NOFILE", "", "-n", "LimitNOFILE");
+  if (errnoValue == ENOMEM) limitedBy(RLIMIT_AS, "RLIMIT_AS", " bytes", "-v", "LimitAS");
   return Error{code, std::move(detail)};
 }
 

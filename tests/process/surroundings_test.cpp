@@ -320,3 +320,44 @@ TEST_CASE("a memory limit of the container below the segment: the owner names it
   CHECK_MESSAGE(has(doctor.out, "fail  memory "), doctor.out);
   CHECK_FALSE(fs::exists(place.root() + "/t/n0"));
 }
+
+TEST_CASE("a memory limit that came to be below another segment_size: the owner ends, and the values are there for the old one") {
+  const MemoryGroup group(40 << 20);
+  if (group.tasks.empty()) {
+    MESSAGE("SKIPPED: (machine) no control group can be made here");
+    return;
+  }
+  Cluster cluster({.owner = "segment_size = \"32MiB\"\n"});
+  cluster.client().put("k", valueOf(1, 100'000));
+  cluster.kill("n0");
+  cluster.configure({.owner = "segment_size = \"128MiB\"\n"});
+  const Ended owner =
+      execute("echo $$ >" + group.tasks + "; exec timeout 20 " + kBin + "fluxon-owner --config " + cluster.config() + " --node n0");
+  CHECK(owner.status == 75);
+  CHECK_MESSAGE(has(owner.err, "allows 40 MiB, "), owner.err);
+  CHECK_MESSAGE(has(owner.err, "(the files of the last life are kept)"), owner.err);
+  cluster.configure({.owner = "segment_size = \"32MiB\"\n"});
+  cluster.start("n0");
+  CHECK(cluster.client().get("k")->text() == valueOf(1, 100'000));
+}
+
+TEST_CASE("an owner that cannot open the files of the last life's clients ends with 71, and what they hold stays theirs") {
+  constexpr int kHolders = 40;
+  Cluster cluster({.owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n"});
+  std::vector<fluxon::Client> clients;
+  std::vector<fluxon::Holder> held;
+  REQUIRE(cluster.client().put("k", valueOf(1, 100'000)));
+  for (int i = 0; i < kHolders; ++i) {
+    clients.push_back(cluster.client());
+    held.push_back(*clients.back().get("k"));
+  }
+  cluster.kill("n0");
+  const Ended owner = execute("ulimit -n 40; exec timeout 20 " + kBin + "fluxon-owner --config " + cluster.config() + " --node n0");
+  CHECK(owner.status == 71);
+  CHECK_MESSAGE(has(owner.err, ": Too many open files (RLIMIT_NOFILE is 40: ulimit -n, or LimitNOFILE= of the unit)"), owner.err);
+  cluster.start("n0");
+  CHECK_MESSAGE(has(cluster.log("n0"), std::to_string(kHolders) + " clients of the last life still hold values"), cluster.log("n0"));
+  auto writer = cluster.client();
+  for (uint64_t i = 0; i < 300; ++i) CHECK(writer.put("other" + std::to_string(i % 2), valueOf(i, 100'000)));
+  for (const fluxon::Holder& holder : held) CHECK(bool(holder.text() == valueOf(1, 100'000)));
+}

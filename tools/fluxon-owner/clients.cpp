@@ -64,10 +64,11 @@ Clients::Clients(rpc::Daemon& daemon, NodeFiles& files, uint64_t maxClients, Eve
       tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {}
 Clients::~Clients() = default;
 
-std::set<uint64_t> Clients::adopt() {
+Result<std::set<uint64_t>> Clients::adopt() {
   std::set<uint64_t> living;
-  DIR* dir = ::opendir(files_.paths().nodeDir(files_.node()).c_str());
-  if (!dir) return living;
+  const std::string folder = files_.paths().nodeDir(files_.node());
+  DIR* dir = ::opendir(folder.c_str());
+  if (!dir) return systemError("open " + folder, errno);
   std::vector<std::string> names;
   while (const dirent* entry = ::readdir(dir)) {
     if (std::string(entry->d_name).starts_with("client-")) names.emplace_back(entry->d_name);
@@ -75,8 +76,11 @@ std::set<uint64_t> Clients::adopt() {
   ::closedir(dir);
   for (const std::string& name : names) {
     const std::string path = files_.file(name);
-    Result<shm::Descriptor> file = shm::openFile(path, shm::Access::readWrite);
+    struct stat info;
+    const bool regular = ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    Result<shm::Descriptor> file = regular ? shm::openFile(path, shm::Access::readWrite) : Error{Code::corrupt, path};
     Result<shm::MappedFile> map = file ? shm::MappedFile::map(file->get(), shm::Access::readWrite, path) : file.error();
+    if (!map && map.error().code != Code::corrupt) return map.error();  // whose client may live, and hold values
     const uint64_t id = std::strtoull(name.c_str() + 7, nullptr, 10);
     const auto client = map ? std::make_shared<ClientMap>(std::move(map).value()) : nullptr;
     const auto* shared = client ? &client->shared() : nullptr;

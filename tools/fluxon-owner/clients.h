@@ -72,8 +72,8 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   ~Clients();
 
   // Clients of the last life that still map their files: what they hold is counted by every scan until they let go. They cannot ask for
-  // anything; those that want to attach again. The ids of those that live.
-  std::set<uint64_t> adopt();
+  // anything; those that want to attach again. The ids of those that live. An error: a file that may be such a client's cannot be mapped.
+  Result<std::set<uint64_t>> adopt();
   // Binds the socket and begins to accept.
   Error listen();
   void stop();

@@ -2,6 +2,7 @@
 
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -25,13 +26,25 @@ namespace fluxon::owner {
 namespace {
 
 // Pages of a tmpfs are charged to the control group of the process that reserves them, and a group that outgrows its limit is killed.
-Error checkMemory(const std::string& folder, uint64_t bytes) {
+// `going`: bytes of files that go before, which the group has back if they were charged to it.
+Error checkMemory(const std::string& folder, uint64_t bytes, uint64_t going) {
   struct statfs system;
   if (::statfs(folder.c_str(), &system) != 0) return systemError("statfs " + folder, errno);
   const std::optional<MemoryLimit> limit = memoryLimit();
-  if (system.f_type != TMPFS_MAGIC || !limit || bytes <= limit->roomBytes()) return {};
+  if (system.f_type != TMPFS_MAGIC || !limit || bytes <= limit->roomBytes() + std::min(going, limit->usedBytes)) return {};
   return {Code::noSpace, "segment, directory and keys need " + formatSize(bytes) + " of memory, and " + limit->text() +
                              " (accepted: a smaller owner.segment_size, or a larger limit)"};
+}
+
+// Limits of the process itself.
+Error checkProcess(const std::string& largest, uint64_t largestBytes, uint64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < largestBytes)
+    return systemError("reserve " + formatSize(largestBytes) + " for " + largest, EFBIG);
+  void* const room = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return systemError("map " + formatSize(bytes) + " of segment, directory and keys", errno);
+  ::munmap(room, bytes);
+  return {};
 }
 
 // How many clients find room for their file.
@@ -59,23 +72,10 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   Result<shm::LockFile> lock = shm::LockFile::acquire(files->file("lock"), "node " + node);
   if (!lock) return lock.error();
   files->lock_ = std::move(lock).value();
-  files->stopLastLife();
   files->shape_ = shm::DirectoryWriter::shapeFor(config.maxKeys, alignUp(config.segmentBytes, 4096));
-  ::unlink(files->file("socket").c_str());
-  if (Error error = files->adoptFiles(); error.ok()) {
-    log::info("goes on with the values of the last life");
-  } else {
-    if (error.code != Code::miss) log::warn("starts empty: " + (error.code == Code::badConfig ? error.detail : error.message()));
-    for (shm::MappedFile* map : {&files->segmentMap_, &files->directoryMap_, &files->keysMap_}) *map = shm::MappedFile();
-    if (Error refused = files->mayReplace(); !refused.ok()) {
-      files->lock_ = shm::LockFile();  // and the files stay
-      return refused;
-    }
-    shm::unlinkNodeFiles(paths, node);
-    const uint64_t bytes = shm::bytesPerNode(config.segmentBytes, config.maxKeys);
-    if (Error failed = checkMemory(paths.nodeDir(node), bytes); !failed.ok()) return failed;
-    if (Error failed = files->makeFiles(incarnation); !failed.ok()) return failed;
-    if (Error failed = checkClients(paths.nodeDir(node), config.maxClients); !failed.ok()) return failed;
+  if (Error error = files->takeOver(config, incarnation); !error.ok()) {
+    if (!files->ours_ && files->bytesOnDisk() > 0) error.detail += " (the files of the last life are kept)";
+    return error;
   }
   files->segmentGuard_ = shm::FaultGuard::vital(files->segmentMap_, files->file("segment"));
   files->directoryGuard_ = shm::FaultGuard::vital(files->directoryMap_, files->file("directory"));
@@ -87,28 +87,62 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   return files;
 }
 
-// The files of a last life go only for new ones that can be made: not for a segment that has no room even then.
-Error NodeFiles::mayReplace() const {
-  const uint64_t needed = shm::kSegmentDataOffset + shape_.segmentBytes + shm::keysFileBytes(shape_.keysBytes) +
-                          shm::directoryFileBytes(shape_.buckets, shape_.overflowSlots);
-  uint64_t going = 0;
-  for (const char* name : {"segment", "directory", "keys"}) {
-    struct stat info;
-    if (::stat(file(name).c_str(), &info) == 0) going += static_cast<uint64_t>(info.st_blocks) * 512;
+// Adopts the files of the last life, or makes new ones. What can refuse the new ones is asked before the old ones go.
+Error NodeFiles::takeOver(const Config::Owner& config, Incarnation incarnation) {
+  if (Error error = stopLastLife(); !error.ok()) return error;
+  const Error why = adoptFiles();
+  if (why.ok()) {
+    ours_ = true;
+    ::unlink(file("socket").c_str());
+    log::info("goes on with the values of the last life");
+    return {};
   }
-  struct statvfs fs;
-  if (going == 0 || ::statvfs(paths_.nodeDir(node_).c_str(), &fs) != 0) return {};
-  const uint64_t free = uint64_t{fs.f_bavail} * fs.f_bsize;
-  if (free + going >= needed) return {};
-  return {Code::noSpace, paths_.nodeDir(node_) + " needs " + formatSize(needed) + ", " + formatSize(free) + " free and " +
-                             formatSize(going) + " in files of the last life, which are kept"};
+  // A call of the kernel that failed says nothing of the files: this process lacks something, and the next one may have it.
+  if (why.code != Code::miss && why.code != Code::badConfig && why.code != Code::corrupt) return why;
+  for (shm::MappedFile* map : {&segmentMap_, &directoryMap_, &keysMap_}) *map = shm::MappedFile();
+  if (Error refused = mayReplace(config); !refused.ok()) {
+    if (why.code == Code::badConfig) refused.detail += "; " + why.detail;
+    return refused;
+  }
+  if (why.code != Code::miss) log::warn("starts empty: " + (why.code == Code::badConfig ? why.detail : why.message()));
+  shm::unlinkNodeFiles(paths_, node_);
+  ours_ = true;
+  // Once more: what the old files had comes back only when nobody maps them.
+  if (Error failed = checkMemory(paths_.nodeDir(node_), shm::bytesPerNode(config.segmentBytes, config.maxKeys), 0); !failed.ok())
+    return failed;
+  if (Error failed = makeFiles(incarnation); !failed.ok()) return failed;
+  return checkClients(paths_.nodeDir(node_), config.maxClients);
 }
 
-// Takes over the files of the last life. miss: there are none; badConfig: they are whole, but the configuration asks for others; else
-// why they cannot be.
+uint64_t NodeFiles::bytesOnDisk() const {
+  uint64_t bytes = 0;
+  for (const char* name : {"segment", "directory", "keys"}) {
+    struct stat info;
+    if (::lstat(file(name).c_str(), &info) == 0 && S_ISREG(info.st_mode)) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+// The files of a last life go only for new ones that can be made: not for a segment that has no room even then.
+Error NodeFiles::mayReplace(const Config::Owner& config) const {
+  const std::string folder = paths_.nodeDir(node_);
+  const uint64_t needed = shm::bytesPerNode(config.segmentBytes, config.maxKeys), going = bytesOnDisk();
+  if (Error error = checkProcess(file("segment"), shm::kSegmentDataOffset + shape_.segmentBytes, needed); !error.ok()) return error;
+  if (Error error = checkMemory(folder, needed, going); !error.ok()) return error;
+  struct statvfs fs;
+  if (going == 0 || ::statvfs(folder.c_str(), &fs) != 0) return {};
+  const uint64_t free = uint64_t{fs.f_bavail} * fs.f_bsize;
+  if (free + going >= needed + shm::kBytesPerClient) return {};
+  return {Code::noSpace, folder + " needs " + formatSize(needed) + " and " + formatSize(shm::kBytesPerClient) + " for a client, " +
+                             formatSize(free) + " free and " + formatSize(going) + " in files of the last life"};
+}
+
+// Takes over the files of the last life. miss: there are none; badConfig: they are whole, but the configuration asks for others;
+// corrupt: they are not whole, or no regular files; else they may be whole, and this process cannot open or map them.
 Error NodeFiles::adoptFiles() {
-  if (::access(file("directory").c_str(), F_OK) != 0) return {Code::miss, ""};
+  if (!there("directory")) return {Code::miss, ""};
   const auto open = [&](const char* name, const char (&magic)[9], uint64_t bytes, shm::MappedFile& map) -> Error {
+    if (!there(name)) return {Code::corrupt, file(name) + " is not there"};
     Result<shm::MappedFile> opened = shm::MappedFile::open(file(name), shm::Access::readWrite);
     if (!opened) return opened.error();
     if (opened->bytes() < sizeof(shm::FileHeader)) return {Code::corrupt, file(name) + " is too short"};
@@ -146,18 +180,26 @@ Error NodeFiles::adoptFiles() {
   return {};
 }
 
+// Something of that name that could be a file of a last life. A link, a folder or a socket is none; who cannot be asked may be one.
+bool NodeFiles::there(const char* name) const {
+  struct stat info;
+  if (::lstat(file(name).c_str(), &info) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return S_ISREG(info.st_mode);
+}
+
 // Nothing is served from the old directory from here on.
-void NodeFiles::stopLastLife() {
-  if (Result<shm::MappedFile> old = shm::MappedFile::open(file("directory"), shm::Access::readWrite)) {
-    auto* header = reinterpret_cast<shm::DirectoryHeader*>(old->data());
-    if (old->bytes() >= sizeof(shm::DirectoryHeader) && !shm::refuse(header->file, shm::kDirectoryMagic, old->bytes())) {
-      shm::DirectoryWriter::endServing(*header);
-      lastLife_ = Incarnation(header->contentIncarnation.load());
-      clusterId_ = header->clusterId.load();
-      highestTerm_ = header->highestTerm.load();
-      highestMaster_ = header->highestMaster.load();
-    }
-  }
+Error NodeFiles::stopLastLife() {
+  if (!there("directory")) return {};
+  Result<shm::MappedFile> old = shm::MappedFile::open(file("directory"), shm::Access::readWrite);
+  if (!old) return old.error().code == Code::corrupt ? Error{} : old.error();
+  auto* header = reinterpret_cast<shm::DirectoryHeader*>(old->data());
+  if (old->bytes() < sizeof(shm::DirectoryHeader) || shm::refuse(header->file, shm::kDirectoryMagic, old->bytes())) return {};
+  shm::DirectoryWriter::endServing(*header);
+  lastLife_ = Incarnation(header->contentIncarnation.load());
+  clusterId_ = header->clusterId.load();
+  highestTerm_ = header->highestTerm.load();
+  highestMaster_ = header->highestMaster.load();
+  return {};
 }
 
 Error NodeFiles::makeFiles(Incarnation incarnation) {
@@ -221,6 +263,7 @@ NodeFiles::~NodeFiles() {
     disown();  // once more: an answer of the master may have come since
     return;
   }
+  if (!ours_ && bytesOnDisk() > 0) return;  // they are the last life's still
   if (directory_) shm::DirectoryWriter::endServing(header());
   ::unlink(file("socket").c_str());
   const bool worth = directory_ && (directory_->count(shm::SlotState::committed) > 0 || directory_->ssd());

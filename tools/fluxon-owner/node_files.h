@@ -1,8 +1,9 @@
 // NodeFiles: the files of one node in shared memory: lock, segment, directory, keys. The owner's process takes over those that its last
 // life has left, if they are whole and of the configured sizes: what they hold is served again, and clients that map them go on
-// reading. Otherwise they are made anew. Either way, once the lock is ours the lease in the old directory is set to 0 first, so that
-// clients that still map it serve nothing until the master has heard of us; a replacement is always a new inode, so that they keep
-// what they hold.
+// reading. Files that are damaged, or of other sizes, are replaced, once all that can refuse new ones has been asked. Files that this
+// process cannot open or map may be whole: they stay, and it ends. Either way, once the lock is ours the lease in the old directory is
+// set to 0 first, so that clients that still map it serve nothing until the master has heard of us; a replacement is always a new
+// inode, so that they keep what they hold.
 #pragma once
 
 #include <memory>
@@ -66,10 +67,13 @@ class NodeFiles {
 
  private:
   NodeFiles(shm::Paths paths, std::string node, int group) : paths_(std::move(paths)), node_(std::move(node)), group_(group) {}
+  Error takeOver(const Config::Owner&, Incarnation);
   Error makeFiles(Incarnation);
-  Error mayReplace() const;
+  uint64_t bytesOnDisk() const;
+  Error mayReplace(const Config::Owner&) const;
+  bool there(const char* name) const;
   Error adoptFiles();
-  void stopLastLife();
+  Error stopLastLife();
 
   // Of the node's last life: what it had seen of its master.
   uint64_t clusterId_ = 0, highestTerm_ = 0, highestMaster_ = 0;
@@ -85,6 +89,7 @@ class NodeFiles {
   shm::DirectoryWriter::Memory memory_{};
   std::unique_ptr<shm::DirectoryWriter> directory_;
   Incarnation life_;
+  bool ours_ = false;  // the files are of this life: adopted, or nothing is left of older ones
   bool adopted_ = false;
   bool discarded_ = false;
   bool disowned_ = false;

@@ -76,9 +76,10 @@ Service::~Service() noexcept = default;
 
 Error Service::start() {
   if (files_.adopted()) {
-    std::set<uint64_t> living = clients_.adopt();
-    if (ssdLeftBehind_) living.insert(kSsdWriter.value);
-    core_.adopt(living, bootTime());
+    Result<std::set<uint64_t>> living = clients_.adopt();
+    if (!living) return living.error();
+    if (ssdLeftBehind_) living->insert(kSsdWriter.value);
+    core_.adopt(*living, bootTime());
   }
   ssd_.start(ssdLeftBehind_);
   if (Error error = clients_.listen(); !error.ok()) return error;
