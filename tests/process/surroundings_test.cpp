@@ -8,11 +8,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "cluster.h"
+#include "loop_device.h"
 
 using namespace fluxon::test;
 namespace fs = std::filesystem;
@@ -360,4 +363,59 @@ TEST_CASE("an owner that cannot open the files of the last life's clients ends w
   auto writer = cluster.client();
   for (uint64_t i = 0; i < 300; ++i) CHECK(writer.put("other" + std::to_string(i % 2), valueOf(i, 100'000)));
   for (const fluxon::Holder& holder : held) CHECK(bool(holder.text() == valueOf(1, 100'000)));
+}
+
+TEST_CASE("fluxon-master: a state_dir that does not answer keeps no SIGTERM waiting, at the start or later") {
+  static const std::string why = fluxon::ssd::whyNoLoopDevices();
+  if (!why.empty()) {
+    MESSAGE("SKIPPED: " << why);
+    return;
+  }
+  const fluxon::ssd::TemporaryFolder folder;
+  const std::string failed = fluxon::ssd::mountFileSystem(folder.path, 32 << 20);
+  REQUIRE_MESSAGE(failed.empty(), failed);
+  const Place place;
+  const std::string disk = folder.path + "/mounted", config = place.folder() + "/frozen.toml", log = place.folder() + "/log";
+  std::ofstream(config) << "[common]\ncluster = \"t\"\nshm_root = \"" << place.root() << "\"\n[master]\nstate_dir = \"" << disk
+                        << "/state\"\n[owner]\nnode = \"n0\"\nsegment_size = \"16MiB\"\n";
+  const auto started = [&](const std::string& program, const std::string& into) {
+    return inChild([&] {
+      ::dup2(::open(into.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+      ::execl((kBin + program).c_str(), program.c_str(), "--config", config.c_str(), nullptr);
+      return 127;
+    });
+  };
+  const auto says = [&](const std::string& line) { return eventually([&] { return has(logIn(log), line); }); };
+  for (const bool early : {true, false}) {
+    CAPTURE(early);
+    std::optional<fluxon::ssd::Freezer> frozen;
+    if (early) frozen.emplace(disk);
+    const pid_t master = started("fluxon-master", log);
+    pid_t owner = 0;
+    if (!early) {
+      REQUIRE(says("ready: "));
+      frozen.emplace(disk);
+      owner = started("fluxon-owner", log + "-owner");  // its life is to be made durable
+    }
+    // A thread of it waits for the disk.
+    const auto waits = [&] {
+      for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(master) + "/task")) {
+        std::string stat;
+        std::getline(std::ifstream(task.path() / "stat") >> std::ws, stat);
+        if (has(stat, ") D ")) return true;
+      }
+      return false;
+    };
+    CHECK(eventually(waits));
+    const auto begun = std::chrono::steady_clock::now();
+    ::kill(master, SIGTERM);
+    CHECK(says("a disk does not answer: what is under way ends with the process"));
+    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(6));
+    CHECK_FALSE(fs::exists(place.root() + "/t/.master/socket"));
+    frozen->thaw();  // the process is gone when the kernel has its last I/O back
+    CHECK(waitFor(master) == 0);
+    if (owner == 0) continue;
+    ::kill(owner, SIGTERM);
+    CHECK(waitFor(owner) == 0);
+  }
 }

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "base/host_defaults.h"
 #include "base/log.h"
@@ -29,6 +32,47 @@ int fail(const Error& error) {
   return sysexit(error.code);
 }
 
+// What lies in state_dir.
+struct Opened {
+  shm::LockFile lock;
+  DurableState state;
+};
+
+// Blocks for the disk. The term is durable before any of its messages, with the longest lease that it or an earlier one may have given.
+Error openState(const Config& config, const std::string& what, Opened& opened) {
+  const std::string& folder = config.master.stateDir;
+  if (Error error = shm::checkWay(folder); !error.ok()) return error;
+  std::error_code created;
+  std::filesystem::create_directories(folder, created);
+  if (created) return {Code::system, "create " + folder + ": " + created.message()};
+  Result<shm::LockFile> lock = shm::LockFile::acquire(folder + "/lock", what);
+  if (!lock) return lock.error();
+  opened.lock = std::move(lock).value();
+  const std::string path = folder + "/state";
+  const std::unique_ptr<StateDisk> disk = kernelDisk();
+  Result<DurableState> state = loadState(*disk, path, config.common.cluster, toString(newIncarnation()));
+  if (!state) return state.error();
+  opened.state = std::move(state).value();
+  if (opened.state.term.value >= PutId::kMaxTerm) return {Code::corrupt, path + ": no term is left"};
+  ++opened.state.term.value;
+  opened.state.leaseMs = std::max(opened.state.leaseMs, static_cast<uint64_t>(config.master.lease.ms()));
+  return storeState(*disk, path, opened.state);
+}
+
+// On a worker thread: a file system that does not answer keeps no signal waiting. The exit status, if it is over.
+std::optional<int> open(rpc::Daemon& daemon, const Config& config, const std::string& what, Opened& opened) {
+  auto result = std::make_shared<std::pair<Opened, Error>>();
+  const auto blocking = [config, what, result] { result->second = openState(config, what, result->first); };
+  kj::Promise<bool> done = daemon.uv().work(blocking).then([] { return true; });
+  if (!done.exclusiveJoin(daemon.stopped().then([] { return false; })).wait(daemon.waitScope())) {
+    daemon.settle();
+    return daemon.status();
+  }
+  if (!result->second.ok()) return fail(result->second);
+  opened = std::move(result->first);
+  return std::nullopt;
+}
+
 int run(const Options& options) {
   const Config& config = options.config;
   rpc::Daemon daemon;
@@ -52,26 +96,14 @@ int run(const Options& options) {
   if (!socketLock) return fail(socketLock.error());
 
   if (config.master.stateDir.empty()) return fail(noStateDir());
-  if (Error error = shm::checkWay(config.master.stateDir); !error.ok()) return fail(error);
-  std::error_code created;
-  std::filesystem::create_directories(config.master.stateDir, created);
-  if (created) return fail({Code::system, "create " + config.master.stateDir + ": " + created.message()});
-  Result<shm::LockFile> stateLock = shm::LockFile::acquire(config.master.stateDir + "/lock", what);
-  if (!stateLock) return fail(stateLock.error());
+  Opened opened;
+  if (const std::optional<int> end = open(daemon, config, what, opened)) return *end;
   const std::string statePath = config.master.stateDir + "/state";
-  const std::unique_ptr<StateDisk> disk = kernelDisk();
-  Result<DurableState> state = loadState(*disk, statePath, config.common.cluster, toString(newIncarnation()));
-  if (!state) return fail(state.error());
-  if (state->term.value >= PutId::kMaxTerm) return fail({Code::corrupt, statePath + ": no term is left"});
-  // The term is durable before any of its messages, with the longest lease that it or an earlier one may have given.
-  ++state->term.value;
-  state->leaseMs = std::max(state->leaseMs, static_cast<uint64_t>(config.master.lease.ms()));
-  if (Error error = storeState(*disk, statePath, *state); !error.ok()) return fail(error);
 
-  const MasterCore::Identity identity{config.common.cluster, state->clusterId, state->term, newIncarnation()};
+  const MasterCore::Identity identity{config.common.cluster, opened.state.clusterId, opened.state.term, newIncarnation()};
   const Settings settings{config.master.lease, config.master.putWait, config.master.minimumKeyLease, kStopped};
   rpc::Refusals refusals;
-  Service service(daemon, identity, settings, *state, statePath, refusals);
+  Service service(daemon, identity, settings, opened.state, statePath, refusals);
 
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
   Result<std::string> address = http.listen(config.master.http);
@@ -101,10 +133,10 @@ int run(const Options& options) {
 
   kj::Promise<void> servingRemote = kj::NEVER_DONE;
   if (remote.get()) {
-    const auto opened = [&](kj::Own<kj::AsyncIoStream> stream, const std::string& peer) {
+    const auto accepted = [&](kj::Own<kj::AsyncIoStream> stream, const std::string& peer) {
       service.accept(kj::mv(stream), peer.substr(0, peer.rfind(':')));
     };
-    servingRemote = remote->serve(opened).eagerlyEvaluate(failed);
+    servingRemote = remote->serve(accepted).eagerlyEvaluate(failed);
   }
 
   const std::string listens = remote.get() ? toString(remote->address()) : "off";
@@ -112,7 +144,7 @@ int run(const Options& options) {
                              (address->empty() ? "off" : *address);
   log::info("ready: cluster " + identity.cluster + ", " + status);
   rpc::announceReady(options.readyFd, status);
-  FileWatch::Files files{{}, config.master.stateDir, statePath, *stateLock, what};
+  FileWatch::Files files{{}, config.master.stateDir, statePath, opened.lock, what};
   for (const std::string& path : {paths->masterDir() + "/lock", socket}) {
     if (Error error = files.sharedMemory.add(path); !error.ok()) return fail(error);
   }
