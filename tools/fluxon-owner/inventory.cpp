@@ -198,14 +198,9 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
   }
   reporting_ = true;
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
-    if (directory_.state(slot) == shm::SlotState::committed) inventory_.push_back(slot);
+    if (directory_.state(slot) == shm::SlotState::committed) inventory_.emplace_back(directory_.putId(slot), slot);
   }
-  // The oldest first: the master takes the order for that of their age.
-  std::vector<std::pair<PutId, uint32_t>> byAge;
-  byAge.reserve(inventory_.size());
-  for (const uint32_t slot : inventory_) byAge.emplace_back(directory_.putId(slot), slot);
-  std::sort(byAge.begin(), byAge.end(), std::greater<>());
-  std::transform(byAge.begin(), byAge.end(), inventory_.begin(), [](const auto& each) { return each.second; });
+  std::make_heap(inventory_.begin(), inventory_.end(), std::greater<>());
   pagesSent_ = 0;
   ssdReported_ = 0;
   allListed_ = false;
@@ -233,8 +228,10 @@ bool OwnerCore::reportPage() {
   std::vector<uint32_t> slots;
   size_t keyBytes = 0;
   const auto full = [&] { return page.items.size() >= settings_.inventoryPage || keyBytes >= settings_.inventoryPageKeys; };
-  for (; !inventory_.empty() && !full(); inventory_.pop_back()) {
-    const uint32_t slot = inventory_.back();
+  while (!inventory_.empty() && !full()) {
+    std::pop_heap(inventory_.begin(), inventory_.end(), std::greater<>());
+    const uint32_t slot = inventory_.back().second;
+    inventory_.pop_back();
     // A value that went since the list was made was not occupied then, so the master must hear of its extent. It refuses it as a value.
     if (directory_.state(slot) == shm::SlotState::free) continue;
     slots.push_back(slot);
