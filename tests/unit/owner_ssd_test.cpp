@@ -30,6 +30,12 @@ struct SsdNode : Node {
     says(Kind::persisted, persist.id);
     return take(rpc::RequestKind::ssdCommit);
   }
+  // What becomes of a value that the master wants back.
+  rpc::ReclaimResult reclaimed(const std::string& key, PutId putId, uint64_t offset) {
+    reclaim(key, putId, offset);
+    scanAll();
+    return take(rpc::RequestKind::reclaimDone).results.at(0);
+  }
   void commitReply(const rpc::Request& to, std::vector<uint64_t> notTaken = {}) {
     rpc::Reply r;
     r.id = to.id;
@@ -97,17 +103,11 @@ TEST_CASE("ssd: a value that is being persisted is no victim") {
   SsdNode n;
   n.put("k", 5, 4096);
   const ssd::Message persist = n.told(Kind::persist);
-  n.reclaim("k", PutId(5), 4096);
-  n.scanAll();
-  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::busy);
+  CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::busy);
   const rpc::Request commit = n.persisted(persist);
-  n.reclaim("k", PutId(5), 4096);
-  n.scanAll();
-  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::busy);
+  CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::busy);
   n.commitReply(commit);
-  n.reclaim("k", PutId(5), 4096);
-  n.scanAll();
-  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+  CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::ok);
 }
 
 TEST_CASE("ssd: a value that is deleted while it is persisted keeps its bytes until the write is over, and is not offered") {
@@ -134,13 +134,9 @@ TEST_CASE("ssd: a persist that waits for its turn gives way when its memory has 
   const size_t told = n.untaken(Kind::persist);
   n.put("last", 500, 4096 * 200);
   CHECK(n.untaken(Kind::persist) == told);
-  n.reclaim("last", PutId(500), 4096 * 200);
-  n.scanAll();
-  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::busy);
+  CHECK(n.reclaimed("last", PutId(500), 4096 * 200) == rpc::ReclaimResult::busy);
   n.pass(seconds(2));
-  n.reclaim("last", PutId(500), 4096 * 200);
-  n.scanAll();
-  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+  CHECK(n.reclaimed("last", PutId(500), 4096 * 200) == rpc::ReclaimResult::ok);
 }
 
 TEST_CASE("ssd: an invalidation is answered when ssdd has dropped the entry") {
@@ -260,9 +256,7 @@ TEST_CASE("ssd: a persist that ends with an error is counted, the master does no
     CHECK(n.core.counters().persistsFailed == 1);
     CHECK(n.core.persists() == 0);
     CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
-    n.reclaim("k", PutId(5), 4096);
-    n.scanAll();
-    CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+    CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::ok);
   }
 }
 
@@ -292,9 +286,7 @@ TEST_CASE("ssd: what a device does not write is over: its memory is free to go, 
   CHECK(n.core.counters().persistsStalled == 1);
   CHECK(n.core.counters().persistsFailed == 1);
   CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
-  n.reclaim("k0", PutId(10), 0);
-  n.scanAll();
-  CHECK(n.take(rpc::RequestKind::reclaimDone).results[0] == rpc::ReclaimResult::ok);
+  CHECK(n.reclaimed("k0", PutId(10), 0) == rpc::ReclaimResult::ok);
 }
 
 TEST_CASE("ssd: a get does not wait for a device that does nothing; the extent stays until that has answered") {
