@@ -102,7 +102,7 @@ void nameHolder(PortFacts& port, uint16_t number) {
     port.holder = "a process that cannot be seen";
     return;
   }
-  port.holderPid = holderOf(listener->inode);
+  port.holderPid = socketHolder(listener->inode);
   port.holder = port.holderPid == 0 ? "a process of user " + std::to_string(listener->user)
                                     : "process " + std::to_string(port.holderPid) + " (" +
                                           quoted(commandOf(port.holderPid)) + ")";

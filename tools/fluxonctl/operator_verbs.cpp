@@ -52,7 +52,7 @@ ProcessId pidOf(const shm::Paths& paths, const MemberInfo& member) {
   if (!lives(member)) return {member.pid, ProcessId::Proof::past};
   const Result<DirectoryFile> directory = DirectoryFile::open(paths, member.node);
   const bool here = directory && directory.value().isServedBy(member.incarnation);
-  return here ? holderOf(paths.file(member.node, "lock")) : ProcessId{member.pid, ProcessId::Proof::proven};
+  return here ? lockHolder(paths.file(member.node, "lock")) : ProcessId{member.pid, ProcessId::Proof::proven};
 }
 
 std::vector<Cell> ownerCells(const shm::Paths& paths, const MemberInfo& member, bool ssdShown) {
@@ -72,7 +72,7 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
   if (!members) return fail(members.error());
   const MasterStatus& s = asked.value();
   const bool here = !options.config.common.master.enabled;
-  const ProcessId pid = here ? holderOf(paths.masterDir() + "/lock") : ProcessId{s.pid, ProcessId::Proof::proven};
+  const ProcessId pid = here ? lockHolder(paths.masterDir() + "/lock") : ProcessId{s.pid, ProcessId::Proof::proven};
   const bool ssdShown = showsSsd(members.value(), options);
   const Cell listen = s.listen.empty() ? Cell{"listen", "off", "null"} : text("listen", s.listen);
   if (options.format == Format::json) {

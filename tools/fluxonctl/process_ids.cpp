@@ -32,7 +32,7 @@ int eachMapping(const std::string& pid, Each each) {
 
 }  // namespace
 
-ProcessId holderOf(const std::string& lock) {
+ProcessId lockHolder(const std::string& lock) {
   const long pid = shm::LockFile::holder(lock);
   return pid > 0 ? ProcessId{static_cast<uint64_t>(pid), ProcessId::Proof::proven} : ProcessId{};
 }
@@ -66,7 +66,7 @@ std::vector<uint64_t> Mappers::of(const std::string& path, const std::string& ow
   if (::stat(path.c_str(), &file) != 0) return {};
   const auto found = pids_->find({file.st_dev, file.st_ino});
   std::vector<uint64_t> pids = found == pids_->end() ? std::vector<uint64_t>() : found->second;
-  std::erase(pids, holderOf(ownersLock).number);
+  std::erase(pids, lockHolder(ownersLock).number);
   return pids;
 }
 

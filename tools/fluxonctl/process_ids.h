@@ -20,7 +20,7 @@ struct ProcessId {
   enum class Proof { none, proven, hidden, past } proof = Proof::none;
 };
 // Who has the lock.
-ProcessId holderOf(const std::string& lock);
+ProcessId lockHolder(const std::string& lock);
 // "pid": the number, for people also "?" or "4711?"; in JSON null where it is not proven.
 Cell pidCell(const ProcessId&);
 

@@ -31,7 +31,7 @@ std::vector<uint64_t> processes() {
 
 }  // namespace
 
-uint64_t holderOf(uint64_t socketInode) {
+uint64_t socketHolder(uint64_t socketInode) {
   const std::string wanted = "socket:[" + std::to_string(socketInode) + "]";
   for (const uint64_t pid : processes()) {
     std::error_code error;
@@ -63,7 +63,7 @@ std::vector<LostDaemon> lostDaemons(const shm::Paths& paths) {
     // Of several that were bound there one after the other the one that has the lock is the one at the path.
     const auto rightful = static_cast<uint64_t>(shm::LockFile::holder(path.substr(0, path.rfind('/')) + "/lock"));
     for (const uint64_t inode : inodes) {
-      const uint64_t pid = holderOf(inode);
+      const uint64_t pid = socketHolder(inode);
       if (!there || pid != rightful) lost.push_back({pid, path});
     }
   }

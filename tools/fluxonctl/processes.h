@@ -29,7 +29,7 @@ struct MappedLeftovers {
 MappedLeftovers mappedLeftovers(const std::string& root);
 
 // Pid of the process that has the socket; 0: it is not to be seen.
-uint64_t holderOf(uint64_t socketInode);
+uint64_t socketHolder(uint64_t socketInode);
 // "python3", from /proc; "" if it is gone.
 std::string commandOf(uint64_t pid);
 
