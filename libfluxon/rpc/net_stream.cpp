@@ -77,9 +77,9 @@ kj::Promise<Connected> shakeHands(kj::Own<kj::AsyncIoStream> stream, Access& acc
 }  // namespace
 
 kj::Promise<Connected> connectPeer(kj::UnixEventPort& port, Access& access, const Endpoint& endpoint, link::Purpose purpose,
-                                   const link::Party& self) {
+                                   const link::Party& self, kj::Duration patience) {
   const std::string peer = toString(endpoint);
-  return connectTcp(port, endpoint, kPatience)
+  return connectTcp(port, endpoint, patience)
       .then([&port, &access, endpoint, peer, purpose, self](Connected&& connected) -> kj::Promise<Connected> {
         if (!connected) return kj::mv(connected);
         auto opening = access.asClient(kj::mv(connected.value()), bareHost(endpoint))

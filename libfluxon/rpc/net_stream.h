@@ -33,8 +33,10 @@ constexpr size_t kMostOpening = 256, kMostOpeningOfSource = 32;
 
 // Opens a connection. `access` and the port outlive the promise. Errors: unavailable (nobody listens, no such host, the peer hangs up),
 // timedOut (it says nothing), denied (the secret or a certificate is refused, by either side), protocol.
+// A name that the resolver does not know, or not within `patience`, is named.
 kj::Promise<Result<kj::Own<kj::AsyncIoStream>>> connectPeer(kj::UnixEventPort& port, Access& access, const Endpoint& peer,
-                                                            link::Purpose purpose, const link::Party& self);
+                                                            link::Purpose purpose, const link::Party& self,
+                                                            kj::Duration patience = 5 * kj::SECONDS);
 
 class NetListener final : private kj::TaskSet::ErrorHandler {
  public:

@@ -239,16 +239,16 @@ kj::Promise<Connected> connectTcp(kj::UnixEventPort& port, const Endpoint& endpo
   kj::Timer& timer = port.getTimer();
   const kj::TimePoint begun = timer.now();
   const auto failed = [endpoint](const std::string& why) {
-    return Connected(Error{Code::unavailable, "connect " + fluxon::toString(endpoint) + ": " + why});
+    return Connected(Error{Code::unavailable, "connect " + fluxon::toString(endpoint) + ": looking up the name " + why});
   };
   return timer.timeoutAfter(patience, lookUpAside(port, endpoint))
       .then([&port, &timer, begun, patience, failed](std::shared_ptr<Lookup> lookup) -> kj::Promise<Connected> {
-        if (!lookup->addresses) return failed(lookup->addresses.error().detail);
+        if (!lookup->addresses) return failed("gives no address: " + lookup->addresses.error().detail);
         const kj::Duration left = std::max(patience - (timer.now() - begun), 1 * kj::MILLISECONDS);
         return connectFrom(port, lookup, 0, left / static_cast<int64_t>(lookup->addresses.value().size()));
       }, [failed](kj::Exception&& error) -> kj::Promise<Connected> {
         const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
-        return failed(late ? "looking up the name takes too long" : error.getDescription().cStr());
+        return failed(late ? "takes too long" : std::string("fails: ") + error.getDescription().cStr());
       });
 }
 

@@ -1,7 +1,9 @@
 // The client library beside owners that die, stand still, are full, or have another clock: every call ends by its deadline, and nothing
 // of one owner hides the end of it or holds up what needs another.
 #include <doctest/doctest.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -622,3 +625,41 @@ TEST_CASE("client: a call without memory says so, wherever it ran out, and the c
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_grants") == 0; }));
 }
 #endif
+
+TEST_CASE("a master whose name is not known: fluxonctl names it and ends with 69, the owner names it and joins when it is known") {
+  if (execute("unshare -m true").status != 0) {
+    MESSAGE("SKIPPED: a resolver of one's own needs root");
+    return;
+  }
+  const OtherMaster master;
+  const Place place;
+  const std::string port = master.address().substr(master.address().rfind(':') + 1), name = "late-master.invalid";
+  const std::string config =
+      place.configure("segment_size = \"16MiB\"\n", "", "", "master = \"" + name + ":" + port + "\"\nsecret_file = \"" + master.secret() + "\"\n");
+  const std::string resolver = place.folder() + "/resolv.conf", hosts = place.folder() + "/hosts", log = place.folder() + "/log";
+  std::ofstream(hosts) << "127.0.0.1 localhost\n";
+  // A server that says at once that it is none, and one that says nothing.
+  const int silent = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{.sin_family = AF_INET, .sin_port = htons(53), .sin_addr = {htonl(0x7f350002)}};
+  REQUIRE(::bind(silent, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
+  const std::string apart = "exec unshare -m sh -c 'mount --bind " + resolver + " /etc/resolv.conf && mount --bind " + hosts +
+                            " /etc/hosts && exec timeout 60 ";
+  const std::string said = "connect " + name + ":" + port + ": looking up the name ";
+  for (const std::string server : {"127.53.0.2", "127.53.0.1"}) {
+    CAPTURE(server);
+    std::ofstream(resolver) << "nameserver " << server << "\n";
+    const Ended status = execute(apart + FLUXON_BIN "/fluxonctl --config " + config + " status'");
+    CHECK(status.status == 69);
+    CHECK_MESSAGE(status.err.find(said) != std::string::npos, status.err);
+  }
+  ::close(silent);
+  const pid_t owner = inChild([&] {
+    ::dup2(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    return ::execl("/bin/sh", "sh", "-c", (apart + FLUXON_BIN "/fluxon-owner --config " + config + "'").c_str(), nullptr);
+  });
+  CHECK(eventually([&] { return logIn(log).find("warning master: service unavailable: " + said) != std::string::npos; }));
+  std::ofstream(hosts) << "127.0.0.1 localhost " << name << "\n";
+  CHECK(eventually([&] { return logIn(log).find("info ready: node n0") != std::string::npos; }));
+  ::kill(owner, SIGTERM);
+  CHECK(waitFor(owner) == 0);
+}

@@ -296,7 +296,7 @@ Finding checkCluster(const ClusterFacts& facts) {
     const bool denied = facts.error.code == Code::denied;
     return {Verdict::fail, "cluster", facts.error.message(),
             denied ? "the secret_file and TLS files in [common] that the master at " + facts.elsewhere + " has"
-                   : "start fluxon-master there, with this address as listen in [master], or mend the network"};
+                   : "start fluxon-master there, with this address as listen in [master], or mend the name or the network"};
   }
   if (!facts.error.ok()) {
     return {Verdict::fail, "cluster", facts.error.message(), facts.masterRuns ? "see the log of fluxon-master" : "start fluxon-master"};

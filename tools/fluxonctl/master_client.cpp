@@ -82,8 +82,10 @@ Error MasterClient::connectRemote(State& state, const Config::Common& common) {
   if (!access) return access.error();
   state.access = kj::mv(access.value());
   using Connected = Result<kj::Own<kj::AsyncIoStream>>;
+  // A name that is not found, or a host that is silent, is told before the time of the whole is up.
+  const kj::Duration patience = state.timeoutMs * 9 / 10 * kj::MILLISECONDS;
   Result<Connected> waited = state.await<Connected>(
-      rpc::connectPeer(state.io.unixEventPort, *state.access, common.master, link::Purpose::rpc, {}),
+      rpc::connectPeer(state.io.unixEventPort, *state.access, common.master, link::Purpose::rpc, {}, patience),
       "the master at " + toString(common.master));
   if (!waited) return waited.error();
   if (!waited.value()) return waited.value().error();
