@@ -491,6 +491,11 @@ Result<Client::Placed> Client::askPlace(const Put& put, shm::CommandKind kind, s
   uint32_t flags = put.flags | std::min<uint32_t>(put.replicas, kMostReplicas) << shm::kReplicasShift;
   for (int hops = 0; hops < kMostHops; ++hops) {
     const Result<Attachment*> attachment = node == node_ ? own(put.deadline) : neighbour(node, put.deadline);
+    // The one that shall have the value does not take this client: it passes through the own owner's memory.
+    if (!attachment && node != node_ && !side && takesNoClient(attachment.error().code)) {
+      node = node_;
+      continue;
+    }
     if (!attachment) return attachment.error();
     Result<Reply> reply = attachment.value()->ring().call({.kind = kind,
                                                            .flags = flags,

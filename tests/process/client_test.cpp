@@ -269,6 +269,34 @@ TEST_CASE("client: a value of a neighbour that is full of clients is brought her
   CHECK(cluster.metric("n1", "fluxon_owner_clients_refused_total") <= 1);
 }
 
+TEST_CASE("client: a put that is to lie at a neighbour which is full of clients goes there by the own owner") {
+  char folder[] = "/tmp/fluxon-disks-XXXXXX";
+  REQUIRE(::mkdtemp(folder));
+  {
+    // Values lie where there is an SSD.
+    Cluster cluster({.nodes = {"n0", "n1"},
+                     .owner = "segment_size = \"16MiB\"\nmax_clients = 1\nlarge_file_paths = [\"" + std::string(folder) +
+                              "\"]\nlarge_limit_size = [\"16MiB\"]\n"});
+    cluster.start("ssdd-n1");
+    auto there = cluster.client("n1"), here = cluster.client("n0");
+    for (const std::string& value : {kLarge, std::string("small")}) {
+      CAPTURE(value.size());
+      fluxon::PutResult put;
+      const std::string key = "key" + std::to_string(value.size());
+      CHECK(codeOf([&] { put = here.put(key, value); }) == FLUXON_OK);
+      CHECK(put.putId != 0);
+      CHECK(bool(there.get(key)->text() == value));
+      CHECK(there.stat(key)->nodes == "n1\n");
+    }
+    auto grant = here.putStart("filled", kLarge.size());
+    REQUIRE(grant);
+    std::memcpy(grant->bytes().data(), kLarge.data(), kLarge.size());
+    CHECK(std::move(*grant).commit());
+    CHECK(bool(there.get("filled")->text() == kLarge));
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("client: a holder that was copied and released twice ends nobody's holder of another value") {
   Cluster cluster;
   auto client = cluster.client();
