@@ -302,7 +302,7 @@ Client::Asked Client::askOnce(uint32_t flags, std::string_view key, Time deadlin
     const Result<Attachment*> there = use(node, deadline);
     if (!there && takesNoClient(there.error().code)) return {there.error(), Asked::Next::bring};
     // What is on its SSD it brings by itself.
-    const uint32_t local = reply.value().source == shm::AnswerSource::ssd ? 0 : shm::kLocalOnly;
+    const uint32_t local = reply.value().source == shm::AnswerSource::ssd ? shm::kPlacedHere : shm::kLocalOnly;
     if (!there) {
       error = there.error();
     } else {

@@ -111,7 +111,7 @@ constexpr uint32_t kRejectIfExists = 1;    // putStart, putInline
 constexpr uint32_t kRejectIfInFlight = 2;  // putStart, putInline
 constexpr uint32_t kHold = 4;              // get
 constexpr uint32_t kLocalOnly = 8;         // get: do not ask the master (the caller follows another owner's answer)
-constexpr uint32_t kPlacedHere = 16;       // putStart, putInline: another owner has named this one
+constexpr uint32_t kPlacedHere = 16;       // putStart, putInline, get: another owner has named this one
 constexpr uint32_t kBringHere = 32;        // get: bring the value here: the owner of this host that was named does not take this client
 constexpr uint32_t kReplicasShift = 24;    // putStart, putInline: the top byte is the number of owners that shall have the value
 

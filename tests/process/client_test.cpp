@@ -283,7 +283,7 @@ TEST_CASE("client: a put that is to lie at a neighbour which is full of clients 
       CAPTURE(value.size());
       fluxon::PutResult put;
       const std::string key = "key" + std::to_string(value.size());
-      CHECK(codeOf([&] { put = here.put(key, value); }) == FLUXON_OK);
+      REQUIRE(codeOf([&] { put = here.put(key, value); }) == FLUXON_OK);
       CHECK(put.putId != 0);
       CHECK(bool(there.get(key)->text() == value));
       CHECK(there.stat(key)->nodes == "n1\n");
@@ -495,6 +495,43 @@ TEST_CASE("client: hits are counted by where the value came from, of living clie
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("client: the hits by source are as many as the gets that found something, each of them once") {
+  constexpr int kThreads = 4, kRounds = 250, kKeys = 8;
+  Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n"});
+  {
+    auto here = cluster.client("n0"), there = cluster.client("n1");
+    for (int key = 0; key < kKeys; ++key) REQUIRE((key % 2 ? there : here).put("k" + std::to_string(key), valueOf(1, 10'000)));
+  }
+  const auto counted = [&](const std::string& node) {
+    return cluster.metric(node, "fluxon_owner_client_hits_total");
+  };
+  REQUIRE(counted("n0") + counted("n1") == 0);
+  std::atomic<int> found = 0, missed = 0;
+  {
+    auto client = cluster.client("n0");
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int round = 0; round < kRounds; ++round) {
+          const int key = (round + t) % (kKeys + 1);  // the last one is nowhere
+          ++(client.get("k" + std::to_string(key)) ? found : missed);
+          if (round % 50 == 0) client.put("k" + std::to_string(2 * t), valueOf(2, 10'000));  // gets meet puts that are being decided
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK(found + missed == kThreads * kRounds);
+  CHECK(eventually([&] { return counted("n0") == found; }));
+  CHECK(counted("n1") == 0);
+  // One that came through the ring found something there or not; what n1 answered for n0 is no get of n1.
+  const double asked = cluster.metric("n0", "fluxon_owner_client_events_total", "event=\"askedHits\"");
+  CHECK(cluster.metric("n0", "fluxon_owner_ring_misses_total") == missed);
+  CHECK(cluster.metric("n0", "fluxon_owner_ring_gets_total") >= missed + asked);
+  CHECK(cluster.metric("n0", "fluxon_owner_ring_gets_total") <= kThreads * kRounds);
+  CHECK(cluster.metric("n1", "fluxon_owner_ring_gets_total") == 0);
+}
+
 TEST_CASE("client: a value is filled in the memory of the node that is named, and lies at the own one") {
   Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\nlink = \"127.0.0.1:0\"\n"});
   auto client = cluster.client("n0");
@@ -662,8 +699,8 @@ TEST_CASE("a master whose name is not known: fluxonctl names it and ends with 69
   const OtherMaster master;
   const Place place;
   const std::string port = master.address().substr(master.address().rfind(':') + 1), name = "late-master.invalid";
-  const std::string config =
-      place.configure("segment_size = \"16MiB\"\n", "", "", "master = \"" + name + ":" + port + "\"\nsecret_file = \"" + master.secret() + "\"\n");
+  const std::string common = "master = \"" + name + ":" + port + "\"\nsecret_file = \"" + master.secret() + "\"\n";
+  const std::string config = place.configure("segment_size = \"16MiB\"\n", "", "", common);
   const std::string resolver = place.folder() + "/resolv.conf", hosts = place.folder() + "/hosts", log = place.folder() + "/log";
   std::ofstream(hosts) << "127.0.0.1 localhost\n";
   // A server that says at once that it is none, and one that says nothing.

@@ -21,6 +21,24 @@ TEST_CASE("owner gets: a value here is answered at once") {
   CHECK(hit.node.empty());
 }
 
+TEST_CASE("owner gets: each is counted once, where its client asked first: not when it goes on, nor when it was sent here") {
+  Node n;
+  const Answer grant = n.granted("k", 7, 8192);
+  n.onRef(CommandKind::commit, grant.slotRef);
+  const Caller waits = n.get("k");
+  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK(n.answer(waits).code == Code::ok);
+  CHECK(n.core.counters().ringGets == 1);
+  for (const uint32_t sent : {shm::kLocalOnly, shm::kPlacedHere}) {
+    CHECK(n.answer(n.get("k", sent)).code == Code::ok);
+    const Caller nowhere = n.get("x", sent);
+    if (sent == shm::kPlacedHere) n.reply(n.take(Kind::getStart), Code::miss);
+    CHECK(n.answer(nowhere).code == Code::miss);
+  }
+  CHECK(n.core.counters().ringGets == 1);
+  CHECK(n.core.counters().ringMisses == 0);
+}
+
 TEST_CASE("owner gets: another key is asked of the master, and the answer names the node") {
   Node n;
   const Caller elsewhere = n.get("k"), nowhere = n.get("x");

@@ -1,6 +1,7 @@
 // OwnerCore: commands of clients.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -112,7 +113,7 @@ bool OwnerCore::mustWait(const Command& command) const {
 }
 
 void OwnerCore::get(Caller caller, Command command, Time now) {
-  counters_.ringGets += command.attempts == 0;
+  if (!std::exchange(command.counted, true)) counters_.ringGets += !command.sentHere();
   if (!serving(now)) {
     answerCode(caller, Code::unavailable, noLease());
   } else if (answerLocal(caller, command)) {
@@ -120,7 +121,6 @@ void OwnerCore::get(Caller caller, Command command, Time now) {
     const std::string key = command.key;
     controls_[key].waiting.push_back({caller, std::move(command)});
   } else if (command.flags & shm::kLocalOnly) {
-    ++counters_.ringMisses;
     answerCode(caller, Code::miss);
   } else if (!listening_ || reporting_) {
     answerCode(caller, Code::unavailable, "this owner joins again" + (apartBecause_.empty() ? "" : ": " + apartBecause_));

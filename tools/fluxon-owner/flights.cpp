@@ -29,7 +29,7 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
   } else if (reply.code != Code::ok || reply.peer.node == settings_.node) {
     // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
     if (reply.code == Code::ok) FLUXON_MARK("owner: a route to itself that it has given up");
-    if (reply.code == Code::ok || reply.code == Code::miss) ++counters_.ringMisses;
+    if (reply.code == Code::ok || reply.code == Code::miss) counters_.ringMisses += !asked.sentHere();
     answerCode(pending.caller, reply.code == Code::ok ? Code::miss : reply.code, reply.detail);
   } else if (!asked.far && !host_.neighbour(reply.peer)) {
     FLUXON_MARK("owner: a neighbour of its route cannot be reached");

@@ -83,7 +83,11 @@ struct Command {
   std::string avoid;
   bool far = false;
   bool alone = false;
+  bool counted = false;
   unsigned ssdFailures = 0;  // how often an SSD that was to have the value did not
+
+  // A get whose client has asked another owner, or this one, before: that one counts it.
+  bool sentHere() const { return (flags & (shm::kLocalOnly | shm::kPlacedHere)) != 0; }
 };
 
 struct Answer {

@@ -271,7 +271,7 @@ std::string Service::metrics() const {
   age("fluxon_owner_oldest_export_seconds", "Age of the oldest value that another owner is to come for, 0 without one.", oldest.exported);
   peers_.show(page);
   const OwnerCounters& c = core_.counters();
-  counter("fluxon_owner_ring_gets_total", "Gets that came through the ring.", c.ringGets);
+  counter("fluxon_owner_ring_gets_total", "Gets of this node's clients that came through the ring.", c.ringGets);
   counter("fluxon_owner_ring_misses_total", "Gets that came through the ring and found nothing.", c.ringMisses);
   counter("fluxon_owner_puts_total", "Puts begun.", c.puts);
   counter("fluxon_owner_puts_inline_total", "Puts whose value came with the command.", c.putsInline);
