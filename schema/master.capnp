@@ -180,6 +180,13 @@ struct Route {
   ssdNodes @6 :List(Text);    # SSD replicas
 }
 
+struct KeyLease {
+  id @0 :UInt64;
+  ttlMs @1 :UInt64;
+  leftMs @2 :UInt64;          # until it ends, unless it is kept alive
+  keys @3 :UInt64;            # put under it
+}
+
 interface Operator {
   # For people: fluxonctl. What is read is cut into pages.
   members @0 () -> (members :List(Member));
@@ -193,4 +200,6 @@ interface Operator {
 
   status @2 () -> (cluster :Text, clusterId :Text, term :UInt64, master :UInt64, pid :UInt64, http :Text, leaseMs :UInt64,
                    keys :UInt64, inFlightPuts :UInt64, recovering :Bool, uptimeMs :UInt64, listen :Text);
+  leases @5 (after :UInt64, limit :UInt32) -> (leases :List(KeyLease));
+  # Key leases that live, by id; fewer than `limit` only at the end. `limit` 0, or more than 1000: 1000.
 }

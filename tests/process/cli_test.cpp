@@ -454,7 +454,18 @@ TEST_CASE("key leases: granted, kept alive, revoked with their keys; an unknown 
   CHECK(ctl(cluster, "put key --lease " + lease, "printf 1 | ").status == 0);
   CHECK(ctl(cluster, "lease keepalive " + lease).status == 0);
   CHECK(ctl(cluster, "--json lease keepalive " + lease).out == "{\"lease\":\"" + lease + "\"}\n");  // a number would be rounded
+  const Ended second = ctl(cluster, "lease grant 7200");
+  const std::string other = second.out.substr(0, second.out.size() - 1);
+  CHECK(jsonValues(cluster, ctl(cluster, "--json lease list").out,
+                   "o['lease'], o['ttl_ms'], o['keys'], o['ttl_ms'] - 60000 < o['left_ms'] <= o['ttl_ms']") ==
+        "('" + lease + "', 60000, 1, True)\n('" + other + "', 7200000, 0, True)\n");
+  const Ended listed = ctl(cluster, "lease list");
+  const std::regex rows("^ *LEASE +TTL MS +LEFT MS +KEYS\n *" + lease + " +60000 +[0-9]+ +1\n");
+  CHECK_MESSAGE(std::regex_search(listed.out, rows), listed.out);
+  CHECK(ctl(cluster, "lease revoke " + other).status == 0);
   CHECK(ctl(cluster, "lease revoke " + lease).status == 0);
+  CHECK(oneLine(ctl(cluster, "lease list").err));  // there is none
+  CHECK(ctl(cluster, "lease list").status == 0);
   CHECK(ctl(cluster, "get key").status == 1);
   for (const std::string& command : {"lease keepalive " + lease, "put key --lease " + lease, "lease keepalive 999"s}) {
     const Ended ended = ctl(cluster, command, "printf 1 | ");
@@ -532,6 +543,13 @@ TEST_CASE("operator verbs in text and JSON while the daemons live") {
   CHECK(jsonValues(cluster, ctl(cluster, "--json pins").out, "o['key'], o['bytes'], o['pid'], o['state'], o['alive']") ==
         "('pinned \"key\"', 100000, " + std::to_string(::getpid()) + ", 'committed', True)\n");
   CHECK(jsonValues(cluster, ctl(cluster, "--json rings").out, "o['hits'], o['submitted'], o['grants']") == "(1, 0, 0)\n");
+  const std::string link = jsonValues(cluster, ctl(cluster, "--json members").out, "o['link']");
+  CHECK(link == "\n\n");
+  const Ended wide = ctl(cluster, "members --wide");
+  CHECK_MESSAGE(has(wide.out, "  METRICS  "), wide.out);
+  CHECK(has(wide.out, "LINK  LABEL\n"));
+  CHECK(has(wide.out, "http://" + cluster.pages("n1") + "/metrics"));
+  CHECK_FALSE(has(ctl(cluster, "status").out, "LINK"));  // no node has one
   const Ended unknown = ctl(cluster, "metrics n7");
   CHECK(unknown.status == 64);
   CHECK(has(unknown.err, "'n7' (running: master, n0, n1)"));
@@ -758,6 +776,9 @@ TEST_CASE("what is no verb, option or number: 64, one line, nothing done") {
                                       "list --limit x",
                                       "list --limit 99999999999999999999",
                                       "lease",
+                                      "lease nonsense",
+                                      "help nonsense",
+                                      "help get key",
                                       "lease grant",
                                       "lease grant 0",
                                       "lease grant -5",
@@ -781,13 +802,46 @@ TEST_CASE("what is no verb, option or number: 64, one line, nothing done") {
     CHECK(ended.out.empty());
     CHECK_MESSAGE(oneLine(ended.err), ended.err);
   }
-  for (const std::string arguments : {"--help", "--version", "get --help", "up --help"}) {
+  const std::map<std::string, std::string> meant{
+      {"gett key", "unknown verb gett (did you mean get? accepted: put, get, "},
+      {"lsit", "(did you mean list? "},
+      {"mem", "(did you mean members? "},
+      {"nonsense", "unknown verb nonsense (accepted: put, "},
+      {"lease lst", "unknown verb lst after fluxonctl lease (did you mean list? accepted: grant, keepalive, revoke, list)"},
+      {"lease", "a verb is missing after fluxonctl lease (accepted: grant, "},
+      {"help drian", "unknown verb drian (did you mean drain? "},
+      {"drain", "(see fluxonctl drain --help)"}};
+  for (const auto& [arguments, said] : meant) {
+    CAPTURE(arguments);
+    const Ended ended = ctl(cluster, arguments);
+    CHECK(ended.status == 64);
+    CHECK(oneLine(ended.err));
+    CHECK_MESSAGE(has(ended.err, said), ended.err);
+  }
+  for (const std::string arguments : {"--help", "--version", "get --help", "up --help", "help", "help lease grant"}) {
     const Ended ended = ctl(cluster, arguments);
     CHECK(ended.status == 0);
     CHECK(ended.out.size() > 10);
     CHECK(ended.err.empty());
   }
   CHECK(ctl(cluster, "count").out == "0\n");
+}
+
+TEST_CASE("help is in words, the same by help and --help, without the types and checks of the parser") {
+  const std::vector<std::string> verbs{
+      "",       "put",    "get",     "read",        "delete",     "stat",   "exists",  "list",  "count",        "lease",
+      "status", "routes", "members", "lease grant", "lease list", "drain",  "metrics", "evict", "config check", "config show",
+      "clean",  "pins",   "rings",   "ssd",         "scrub",      "doctor", "up",      "down",  "help"};
+  for (const std::string& verb : verbs) {
+    CAPTURE(verb);
+    const Ended help = execute(kCtl + " help " + verb);
+    CHECK(help.status == 0);
+    CHECK(help.out == execute(kCtl + " " + verb + " --help").out);
+    CHECK_MESSAGE(has(help.out, "Usage: fluxonctl " + verb), help.out);
+    for (const char* word : {"{", "UINT", "INT", "TEXT", "REQUIRED", "Env:"}) CHECK_MESSAGE(!has(help.out, word), help.out);
+  }
+  CHECK(has(execute(kCtl + " help evict").out, "--to PERCENT "));
+  CHECK(has(execute(kCtl + " help drain").out, "  --no-wait "));
 }
 
 TEST_CASE("what config show prints is a configuration that shows the same, whatever its strings are") {

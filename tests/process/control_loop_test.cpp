@@ -264,6 +264,11 @@ TEST_CASE("link: an owner listens on an IPv6 address") {
   std::string output;
   CHECK(run(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " members --json", output) == 0);
   CHECK(has(output, "[::1]:"));
+  for (const char* verb : {"status", "members --wide"}) {
+    CHECK(run(FLUXON_BIN "/fluxonctl --config " + cluster.config() + " " + verb, output) == 0);
+    CHECK_MESSAGE(has(output, "[::1]:"), output);
+    CHECK(has(output, " LINK "));
+  }
 }
 
 TEST_CASE("link: a kernel that lets a ring be made and refuses its use is served by poll(), which is said once and shown") {

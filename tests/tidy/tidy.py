@@ -310,7 +310,7 @@ def check_errors(tree, _):
 def help_of(binary, verbs=()):
     run = subprocess.run([binary, *verbs, '--help'], capture_output=True, text=True, timeout=60)
     long_options = set(re.findall(r'^\s+(?:-\w,)?(--[a-z][a-z-]*)', run.stdout, re.M))
-    section = re.search(r'^Subcommands:\n((?:  .*\n)+)', run.stdout, re.M)
+    section = re.search(r'^Verbs:\n((?:  .*\n)+)', run.stdout, re.M)
     found = re.findall(r'^  (\S+)', section.group(1), re.M) if section else []
     names = set()
     for verb in found:

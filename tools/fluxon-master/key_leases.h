@@ -58,6 +58,8 @@ class KeyLeases {
   KeyLeaseId expired(Time now) const { return byEnd_.empty() || byEnd_.begin()->first > now ? KeyLeaseId() : byEnd_.begin()->second; }
   Time nextEnd() const { return byEnd_.empty() ? Time::never() : byEnd_.begin()->first; }
   size_t size() const { return leases_.size(); }
+  // By id.
+  const std::map<KeyLeaseId, Lease>& all() const { return leases_; }
 
  private:
   std::map<KeyLeaseId, Lease> leases_;

@@ -131,6 +131,7 @@ class MasterCore {
   bool recovering() const { return recovering_; }
   uint64_t keys() const { return table_.routes(); }
   const KeyTable& table() const { return table_; }
+  const KeyLeases& keyLeases() const { return leases_; }
   const std::map<std::string, std::shared_ptr<Member>>& members() const { return members_; }
   const Durable& durable() const { return durable_; }
   const MasterCounters& counters() const { return counters_; }

@@ -100,9 +100,8 @@ class Service::OperatorServer final : public schema::Operator::Server {
   }
 
   kj::Promise<void> routes(RoutesContext context) override {
-    constexpr uint32_t kLargestPage = 1000;
     const auto params = context.getParams();
-    const uint32_t limit = params.getLimit() == 0 ? kLargestPage : std::min(params.getLimit(), kLargestPage);
+    const uint32_t limit = pageOf(params.getLimit());
     std::vector<const KeyEntry*> page;
     service_.core_.table().list(rpc::toString(params.getPrefix()), rpc::toString(params.getAfter()), limit + 1,
                                 [&](const KeyEntry& entry) {
@@ -128,6 +127,24 @@ class Service::OperatorServer final : public schema::Operator::Server {
       fill(list[i].initSsdNodes(static_cast<unsigned>(nodes[1].size())), nodes[1]);
     }
     context.getResults().setMore(more);
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> leases(LeasesContext context) override {
+    const auto params = context.getParams();
+    const auto& all = service_.core_.keyLeases().all();
+    const auto first = all.upper_bound(KeyLeaseId(params.getAfter()));
+    auto last = first;
+    unsigned count = 0;
+    for (const uint32_t limit = pageOf(params.getLimit()); count < limit && last != all.end(); ++count) ++last;
+    auto list = context.getResults().initLeases(count);
+    unsigned i = 0;
+    for (auto at = first; at != last; ++at, ++i) {
+      list[i].setId(at->first.value);
+      list[i].setTtlMs(static_cast<uint64_t>(at->second.ttl.ms()));
+      list[i].setLeftMs(static_cast<uint64_t>(std::max<int64_t>(0, (at->second.end - bootTime()).ms())));
+      list[i].setKeys(at->second.keys.size());
+    }
     return kj::READY_NOW;
   }
 
@@ -173,6 +190,11 @@ class Service::OperatorServer final : public schema::Operator::Server {
   }
 
  private:
+  static uint32_t pageOf(uint32_t limit) {
+    constexpr uint32_t kLargestPage = 1000;
+    return limit == 0 ? kLargestPage : std::min(limit, kLargestPage);
+  }
+
   Service& service_;
 };
 

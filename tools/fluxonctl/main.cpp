@@ -57,6 +57,7 @@ int dispatch(const Options& options) {
     case Verb::drain:
     case Verb::evict:
     case Verb::routes:
+    case Verb::leaseList:
     case Verb::metrics: return operatorVerb(options);
     case Verb::pins:
     case Verb::rings:

@@ -167,6 +167,19 @@ Result<std::vector<RouteInfo>> MasterClient::routes(const std::string& prefix, c
   return routes;
 }
 
+Result<std::vector<LeaseInfo>> MasterClient::leases(KeyLeaseId after, uint32_t limit) {
+  auto request = state_->operatorClient().leasesRequest();
+  request.setAfter(after.value);
+  request.setLimit(limit);
+  const auto answer = state_->answer(request.send());
+  if (!answer) return answer.error();
+  std::vector<LeaseInfo> leases;
+  for (const auto from : answer.value().getLeases()) {
+    leases.push_back({KeyLeaseId(from.getId()), from.getTtlMs(), from.getLeftMs(), from.getKeys()});
+  }
+  return leases;
+}
+
 Error MasterClient::drain(const std::string& node, Drain what) {
   auto request = state_->operatorClient().drainRequest();
   request.setNode(rpc::textOf(node));

@@ -44,6 +44,11 @@ struct RouteInfo {
   std::vector<std::string> nodes, ssdNodes;  // with a replica in memory, on SSD
 };
 
+struct LeaseInfo {
+  KeyLeaseId id;
+  uint64_t ttlMs = 0, leftMs = 0, keys = 0;
+};
+
 class MasterClient {
  public:
   // To the master that the configuration names on another host, else to the socket of this host's.
@@ -54,6 +59,8 @@ class MasterClient {
   Result<std::vector<MemberInfo>> members();
   // Up to `limit` routes after `after`; fewer only at the end.
   Result<std::vector<RouteInfo>> routes(const std::string& prefix, const std::string& after, uint32_t limit);
+  // Up to `limit` key leases after `after`, by id; fewer only at the end.
+  Result<std::vector<LeaseInfo>> leases(KeyLeaseId after, uint32_t limit);
   enum class Drain { begin, cancel };
   Error drain(const std::string& node, Drain);
   // `node` empty: all.

@@ -17,7 +17,7 @@
 namespace fluxon::ctl {
 namespace {
 
-constexpr uint32_t kPage = 1000;  // routes at a time: the largest page of the master
+constexpr uint32_t kPage = 1000;  // routes or leases at a time: the largest page of the master
 
 uint64_t usedBytes(const MemberInfo& member) { return member.segmentBytes - std::min(member.freeBytes, member.segmentBytes); }
 bool lives(const MemberInfo& member) { return member.state != "left" && member.state != "fenced"; }
@@ -55,14 +55,17 @@ ProcessId pidOf(const shm::Paths& paths, const MemberInfo& member) {
   return here ? lockHolder(paths.file(member.node, "lock")) : ProcessId{member.pid, ProcessId::Proof::proven};
 }
 
-std::vector<Cell> ownerCells(const shm::Paths& paths, const MemberInfo& member, bool ssdShown) {
+// Where other owners fetch values of it.
+Cell linkCell(const MemberInfo& member) { return {"link", member.link.empty() ? "off" : member.link, text("link", member.link).json}; }
+
+std::vector<Cell> ownerCells(const shm::Paths& paths, const MemberInfo& member, bool ssdShown, bool linkShown) {
   const std::optional<SsddReport> ssd = ssdOf(paths, member);
   return {text("node", member.node), text("state", member.state), pidCell(pidOf(paths, member)), size("segment_bytes", member.segmentBytes),
           size("free_bytes", lives(member) ? member.freeBytes : 0), size("used_bytes", lives(member) ? usedBytes(member) : 0),
           number("replicas", member.replicas),
           ssdCell(size("ssd_bytes", ssd ? ssd->capacityBytes : 0), member, ssd.has_value(), ssdShown),
           ssdCell(size("ssd_used_bytes", ssd ? ssd->usedBytes : 0), member, ssd.has_value(), ssdShown),
-          ssdReplicasCell(member, ssdShown), urlCell(member.http)};
+          ssdReplicasCell(member, ssdShown), linkShown ? linkCell(member) : jsonOnly(linkCell(member)), urlCell(member.http)};
 }
 
 int status(MasterClient& master, const shm::Paths& paths, const Options& options) {
@@ -74,11 +77,12 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
   const bool here = !options.config.common.master.enabled;
   const ProcessId pid = here ? lockHolder(paths.masterDir() + "/lock") : ProcessId{s.pid, ProcessId::Proof::proven};
   const bool ssdShown = showsSsd(members.value(), options);
+  const bool linkShown = std::any_of(members.value().begin(), members.value().end(), [](const MemberInfo& m) { return !m.link.empty(); });
   const Cell listen = s.listen.empty() ? Cell{"listen", "off", "null"} : text("listen", s.listen);
   if (options.format == Format::json) {
     std::string owners;
     for (const MemberInfo& member : members.value()) {
-      owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(paths, member, ssdShown));
+      owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(paths, member, ssdShown, linkShown));
     }
     Rows(Format::json).add({text("cluster", s.cluster), text("cluster_id", s.clusterId), number("term", s.term.value),
                             text("incarnation", toString(s.master)), pidCell(pid), number("uptime_ms", s.uptimeMs),
@@ -104,7 +108,7 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
   }
   emit("\n");
   Rows rows(Format::table);
-  for (const MemberInfo& member : members.value()) rows.add(ownerCells(paths, member, ssdShown));
+  for (const MemberInfo& member : members.value()) rows.add(ownerCells(paths, member, ssdShown, linkShown));
   return 0;
 }
 
@@ -113,15 +117,16 @@ int members(MasterClient& master, const shm::Paths& paths, const Options& option
   if (!members) return fail(members.error());
   Rows rows(options.format);
   const bool ssdShown = showsSsd(members.value(), options);
+  const auto wide = [&](const Cell& cell) { return options.wide ? cell : jsonOnly(cell); };
   for (const MemberInfo& m : members.value()) {
-    rows.add({text("node", m.node), text("state", m.state), jsonOnly(text("incarnation", toString(m.incarnation))),
+    rows.add({text("node", m.node), text("state", m.state), wide(text("incarnation", toString(m.incarnation))),
               pidCell(pidOf(paths, m)),
               signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
               size("largest_free_bytes", m.largestFree), size("routed_bytes", m.routedBytes), size("leased_bytes", m.leasedBytes),
               size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("retired_bytes", m.retiredBytes),
               number("replicas", m.replicas), ssdReplicasCell(m, ssdShown), number("waiting_puts", m.waitingPuts),
-              ssdCell(text("ssd_life", toString(m.ssdLife)), m, bool(m.ssdLife), false), jsonOnly(urlCell(m.http)),
-              jsonOnly(text("link", m.link)), jsonOnly(text("label", m.label))});
+              ssdCell(text("ssd_life", toString(m.ssdLife)), m, bool(m.ssdLife), options.wide && ssdShown), wide(urlCell(m.http)),
+              wide(linkCell(m)), wide(text("label", m.label))});
   }
   return 0;
 }
@@ -219,6 +224,22 @@ int routes(MasterClient& master, const Options& options) {
     left -= wanted;
   }
   if (rows.empty()) complain("no keys");
+  return 0;
+}
+
+int leases(MasterClient& master, const Options& options) {
+  Rows rows(options.format);
+  for (KeyLeaseId after;;) {
+    const Result<std::vector<LeaseInfo>> page = master.leases(after, kPage);
+    if (!page) return fail(page.error());
+    for (const LeaseInfo& lease : page.value()) {
+      rows.add({id("lease", lease.id.value), number("ttl_ms", lease.ttlMs), number("left_ms", lease.leftMs), number("keys", lease.keys)});
+    }
+    rows.flush();
+    if (page.value().size() < kPage) break;
+    after = page.value().back().id;
+  }
+  if (rows.empty()) complain("no key leases");
   return 0;
 }
 
@@ -332,6 +353,7 @@ int operatorVerb(const Options& options) {
   switch (options.verb) {
     case Verb::members: return members(*master.value(), paths.value(), options);
     case Verb::routes: return routes(*master.value(), options);
+    case Verb::leaseList: return leases(*master.value(), options);
     case Verb::drain: return drain(*master.value(), options);
     case Verb::evict: return evict(*master.value(), options);
     case Verb::metrics: return metrics(*master.value(), paths.value(), options);

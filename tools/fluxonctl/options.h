@@ -13,10 +13,11 @@ namespace fluxon::ctl {
 
 enum class Verb {
   put, get, read, remove, stat, exists, list, count, leaseGrant, leaseKeepAlive, leaseRevoke,  // through the library
-  status, members, routes, metrics, drain, evict,                                       // through the master's Operator
+  status, members, routes, leaseList, metrics, drain, evict,                            // through the master's Operator
   pins, rings, ssd, statLocal, clean,                                                   // from files in /dev/shm alone
   scrub,                                                                                // through the owners of this host
   configCheck, configShow, doctor, up, down,
+  help,                                                                                 // parseOptions() itself answers it
 };
 
 struct Options {
@@ -33,6 +34,7 @@ struct Options {
   std::string prefix;                   // list, routes, count; delete, if byPrefix
   std::string after;
   bool keysOnly = false;                // list
+  bool wide = false;                    // members
   bool zeroEnded = false;               // list, read, delete: keys end with a zero byte, not with a newline
   bool keysFromStdin = false;           // delete
   bool byPrefix = false;                // delete
