@@ -15,6 +15,11 @@
 
 namespace fluxon::sim {
 
+// A key is a number: each cluster has so many of them, of the same names.
+constexpr int kKeys = 6;  // shared by all; others only fill
+constexpr int kKeysOfCluster = kKeys + 1;
+inline size_t clusterOf(int key) { return static_cast<size_t>(key / kKeysOfCluster); }
+
 class History {
  public:
   uint64_t begin(int key, Time now) {
@@ -47,13 +52,13 @@ class History {
   void aborted(uint64_t op) { ops_[op].state = State::aborted; }
   // The value of a put has been seen under a put_id, or its caller was told that one. False: it, or another one's, was seen otherwise.
   bool named(uint64_t op, PutId putId) {
-    return names_.emplace(op, putId).first->second == putId && puts_.emplace(putId, op).first->second == op;
+    return names_.emplace(op, putId).first->second == putId && puts_[clusterOf(ops_.at(op).key)].emplace(putId, op).first->second == op;
   }
-
-  // The put that is known under a put_id.
-  std::optional<uint64_t> putOf(PutId putId) const {
-    const auto found = puts_.find(putId);
-    return found == puts_.end() ? std::nullopt : std::optional<uint64_t>(found->second);
+  // The put that is known under a put_id in the cluster of the key.
+  std::optional<uint64_t> putOf(int key, PutId putId) const {
+    const auto& puts = puts_[clusterOf(key)];
+    const auto found = puts.find(putId);
+    return found == puts.end() ? std::nullopt : std::optional<uint64_t>(found->second);
   }
 
   size_t size() const { return ops_.size(); }
@@ -86,7 +91,7 @@ class History {
   std::map<int, std::vector<uint64_t>> winners_;  // of those, the ones that are done
   std::map<int, std::vector<Ended>> ended_;
   std::unordered_map<uint64_t, PutId> names_;
-  std::unordered_map<PutId, uint64_t> puts_;
+  std::unordered_map<PutId, uint64_t> puts_[2];  // of each cluster
 };
 
 }  // namespace fluxon::sim

@@ -84,6 +84,8 @@ MUTANTS = [
      "incoming_.emplace(flight.slot, std::vector<uint32_t>());"),
     ("an owner that comes back takes the grant of a writer that lives", OWNER + "inventory.cpp",
      "if (living.count(directory_.writer(slot))) {", "if (false) {"),
+    ("a directory does not say whose lease it has", OWNER + "inventory.cpp",
+     "directory_.setMaster(master_);", "directory_.setMaster(Incarnation(1));"),
     ("the reserve of the last term is used in the next", OWNER + "inventory.cpp", "reserve_.forget();", ""),
     ("an invalidation is answered before ssdd has heard of it", OWNER + "orders.cpp",
      "if (ssdLife_ && !message.items.empty()) return", "if (false) return"),

@@ -7,42 +7,42 @@
 namespace fluxon::sim {
 namespace {
 
-const std::string kState = "/var/lib/fluxon/state", kCluster = "c", kClusterId = "00000000000000c1";
+const std::string kState = "/var/lib/fluxon/state", kCluster = "c";
 
 }  // namespace
 
-SimMaster::SimMaster(World& world, Scheduler& scheduler, master::Settings settings)
-    : Process(scheduler, "master"), world_(world), settings_(settings), disk_(scheduler) {}
+SimMaster::SimMaster(World& world, Scheduler& scheduler, master::Settings settings, std::string name, std::string clusterId)
+    : Process(scheduler, std::move(name)), world_(world), settings_(settings), clusterId_(std::move(clusterId)), disk_(scheduler) {}
 
 void SimMaster::start() {
   begin();
   const auto endAndComeBack = [this](const Error& error) {
-    scheduler_.log("master cannot start: ", error.message());
+    scheduler_.log(name(), " cannot start: ", error.message());
     // What it wrote may stand there; a damaged file would need an operator, and never comes from our own writes.
     SIM_CHECK(error.code != Code::corrupt, "the state file is damaged: ", error.message());
     end();
     later(milliseconds(100), [this] { start(); });
   };
-  Result<master::DurableState> state = master::loadState(disk_, kState, kCluster, kClusterId);
+  Result<master::DurableState> state = master::loadState(disk_, kState, kCluster, clusterId_);
   if (!state) return endAndComeBack(state.error());
   ++state->term.value;
   state->leaseMs = std::max(state->leaseMs, static_cast<uint64_t>(settings_.lease.ms()));
   if (Error error = master::storeState(disk_, kState, *state); !error.ok()) return endAndComeBack(error);
   SIM_CHECK(state->term.value > begun_, "term ", state->term.value, " begins after term ", begun_);
   begun_ = state->term.value;
-  scheduler_.log("master serves term ", state->term.value);
+  scheduler_.log(name(), " serves term ", state->term.value);
   writer_ = std::make_unique<master::StateWriter>(*state);
   channels_ = {};
   writing_ = false;
   master::Outbox& outbox = *this;
   core_ = std::make_unique<master::MasterCore>(
-      master::MasterCore::Identity{kCluster, state->clusterId, state->term, Incarnation(++incarnations_)}, settings_, state->members,
+      master::MasterCore::Identity{kCluster, state->clusterId, state->term, world_.newLife()}, settings_, state->members,
       master::leaseEnd(milliseconds(static_cast<int64_t>(state->leaseMs)), scheduler_.now()), outbox);
 }
 
 void SimMaster::kill(Machine machine) {
   if (!up()) return;
-  scheduler_.log(machine == Machine::crashes ? "master's machine crashes" : "master is killed");
+  scheduler_.log(name(), machine == Machine::crashes ? "'s machine crashes" : " is killed");
   // A write that is under way ends somewhere in its middle.
   if (writing_) {
     disk_.dieAfter(scheduler_.pick(5));
@@ -53,7 +53,7 @@ void SimMaster::kill(Machine machine) {
   world_.tally.count(core_->counters());
   core_ = nullptr;
   end();
-  world_.masterEnded();
+  world_.masterEnded(*this);
 }
 
 rpc::Hello SimMaster::hello() const {
@@ -64,7 +64,7 @@ rpc::Hello SimMaster::hello() const {
 SimMaster::Registration SimMaster::registerOwner(const rpc::Registration& registration) {
   Registration result;
   result.answer = core_->registerOwner(registration, scheduler_.now(), result.member);
-  scheduler_.log("master: ", registration.node, " registers as ", registration.incarnation.value, ", adopts ", registration.adopts.value,
+  scheduler_.log(name(), ": ", registration.node, " registers as ", registration.incarnation.value, ", adopts ", registration.adopts.value,
                  ": ", codeName(result.answer.code), result.answer.inventory ? ", inventory" : "",
                  core_->recovering() ? ", recovering" : "");
   if (result.member) result.connection = channels_.connected(*result.member);
@@ -106,7 +106,7 @@ void SimMaster::tick() {
   }
   core_->tick(now, until);
   for (const std::shared_ptr<master::Member>& member : serve) {
-    const Time word = world_.unheard(member->node());
+    const Time word = world_.unheard(*this, member->node());
     SIM_CHECK(member->state != master::MemberState::fenced || word >= member->leaseEnd, "the lease of ", member->node(),
               " is called over ", (member->leaseEnd - word).ms(), " ms after a word of it has come");
   }
@@ -133,7 +133,7 @@ void SimMaster::write() {
   std::optional<master::DurableState> state = writer_->begin(*core_, scheduler_.now());
   if (!state) return;
   writing_ = true;
-  world_.masterWrites();
+  world_.masterWrites(*this);
   later(world_.diskTime(), [this, state = std::move(*state)] {
     writing_ = false;
     const Error error = master::storeState(disk_, kState, state);

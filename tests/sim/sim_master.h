@@ -16,7 +16,7 @@ class World;
 
 class SimMaster final : public Process, private master::Outbox {
  public:
-  SimMaster(World& world, Scheduler& scheduler, master::Settings settings);
+  SimMaster(World& world, Scheduler& scheduler, master::Settings settings, std::string name, std::string clusterId);
 
   // Reads the state file, makes the next term durable and serves; when the disk does not let it, it ends and is started again.
   void start();
@@ -53,8 +53,8 @@ class SimMaster final : public Process, private master::Outbox {
 
   World& world_;
   master::Settings settings_;
+  const std::string clusterId_;
   Disk disk_;
-  uint64_t incarnations_ = 1;
   uint64_t begun_ = 0;  // highest term that began
   std::unique_ptr<master::StateWriter> writer_;
   master::Channels channels_;

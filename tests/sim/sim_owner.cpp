@@ -41,7 +41,8 @@ SimOwner::SimOwner(World& world, Scheduler& scheduler, Place place)
 
 void SimOwner::start() {
   begin();
-  scheduler_.log(name(), " starts");
+  cluster_ = nextCluster_;
+  scheduler_.log(name(), " starts, in cluster ", cluster_);
   ending_ = leaving_ = false;
   bool adopted = false;
   if (memory_) {
@@ -141,7 +142,7 @@ void SimOwner::finishStop(Time until) {
     world_.toMaster(connection_, [this, to = connection_, keeps, gone, life = life()](SimMaster& master) {
       master.left(*to->member, keeps ? master::MasterCore::Content::kept : master::MasterCore::Content::gone);
       const uint64_t version = master.core().durable().version;
-      world_.whenDurable(version, [this, gone, life] {
+      world_.whenDurable(master, version, [this, gone, life] {
         if (life == this->life()) later(world_.delay(), gone);
       });
     });
@@ -163,7 +164,8 @@ void SimOwner::connect() {
   if (!world_.reachesMaster(*this)) return again();
   connection_ = std::make_shared<Connection>();
   connection_->owner = this;
-  connection_->masterLife = world_.master().life();
+  connection_->master = &world_.masterOf(*this);
+  connection_->masterLife = connection_->master->life();
   world_.toMaster(connection_, [this, from = connection_](SimMaster& master) {
     world_.reply(*this, from, [this, hello = master.hello()] { met(hello); });
   });
@@ -200,7 +202,7 @@ void SimOwner::enroll() {
     if (!result.member) return world_.reply(*this, from, [this, answer = result.answer] { enrolled(answer); });
     // Its connection may have ended meanwhile, and the master heard of that before it knew whose it was.
     if (!from->open) master.lost(*from->member, from->number);
-    world_.whenDurable(result.version, [this, from, answer = result.answer] {
+    world_.whenDurable(master, result.version, [this, from, answer = result.answer] {
       world_.reply(*this, from, [this, answer] { enrolled(answer); });
     });
   });
@@ -305,6 +307,13 @@ bool SimOwner::serving() const {
          memory_->header().servingIncarnation.load() != 0;
 }
 
+bool SimOwner::neighbours(const SimOwner& other) const {
+  if (&other == this) return true;
+  if (other.place_.host != place_.host || !memory_ || !other.memory_) return false;
+  const uint64_t master = memory_->header().servingMaster.load();
+  return master != 0 && other.memory_->header().servingMaster.load() == master;
+}
+
 std::optional<uint32_t> SimOwner::committed(const std::string& key) const {
   return memory_ ? writer_->committed(key, keyHash(key)) : std::nullopt;
 }
@@ -404,7 +413,8 @@ void SimOwner::fetchNeighbour(owner::Fetch fetch, SimOwner& peer) {
     if (!from) return fetchEnded(fetch.id, {Code::unavailable, "cannot attach"});
     if (!fetch.exportId) {
       const std::optional<uint32_t> slot = peer.committed(fetch.key);
-      if (!slot || !peer.serving() || peer.directory().putId(*slot) != fetch.putId)
+      if (!slot || !peer.serving() || from->header().servingIncarnation.load() != fetch.peer.incarnation.value ||
+          peer.directory().putId(*slot) != fetch.putId)
         return fetchEnded(fetch.id, {Code::miss, "another version"});
       source = peer.directory().offset(*slot);
       ref = peer.directory().ref(*slot);

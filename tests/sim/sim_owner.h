@@ -22,6 +22,7 @@
 namespace fluxon::sim {
 
 class World;
+class SimMaster;
 class SimOwner;
 
 // What an owner has in /dev/shm. Files that are made anew leave the old ones to those who map them.
@@ -71,6 +72,7 @@ struct Client {
 // One connection of an owner to a master.
 struct Connection {
   SimOwner* owner = nullptr;
+  SimMaster* master = nullptr;
   uint64_t masterLife = 0;
   bool open = true;
   bool drained = false;  // after its end nothing more of it arrives
@@ -96,6 +98,9 @@ class SimOwner final : public Process, private owner::Host {
   void stopInOrder(bool forGood);
 
   const Place& place() const { return place_; }
+  // Of which master it is. Until its next start clients may read here what it had there.
+  size_t cluster() const { return cluster_; }
+  void moveTo(size_t cluster) { nextCluster_ = cluster; }
   const owner::OwnerCore& core() const { return *core_; }
   const shm::DirectoryWriter& directory() const { return *writer_; }
   const std::shared_ptr<Memory>& memory() const { return memory_; }
@@ -104,6 +109,8 @@ class SimOwner final : public Process, private owner::Host {
   // As readers see it: by the header alone.
   bool serving() const;
   bool ending() const { return ending_; }
+  // Clients of this owner take that one for a neighbour: the same host, and leases of the same master.
+  bool neighbours(const SimOwner& other) const;
   std::optional<uint32_t> committed(const std::string& key) const;
 
   void heartbeat();
@@ -177,6 +184,7 @@ class SimOwner final : public Process, private owner::Host {
 
   World& world_;
   Place place_;
+  size_t cluster_ = 0, nextCluster_ = 0;
   shm::DirectoryWriter::Shape shape_;
   std::shared_ptr<Memory> memory_;
   std::unique_ptr<shm::DirectoryWriter> writer_;

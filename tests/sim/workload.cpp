@@ -11,10 +11,11 @@ using shm::CommandKind;
 
 constexpr int kMostHops = 3;
 
-std::string keyName(int key) { return "key" + std::to_string(key); }
+std::string keyName(int key) { return "key" + std::to_string(key % kKeysOfCluster); }
 
 }  // namespace
 
+SimMaster& World::someMaster() { return faults_.moves != 0 && scheduler_.oneIn(3) ? other_ : master_; }
 SimOwner& World::someOwner() { return *owners_[scheduler_.pick(owners_.size())]; }
 
 void World::act() {
@@ -28,7 +29,7 @@ void World::act() {
   SimOwner& owner = someOwner();
   if (owner.clients().empty()) return;
   const std::shared_ptr<Client> client = owner.clients()[scheduler_.pick(owner.clients().size())];
-  const int key = static_cast<int>(scheduler_.pick(kKeys));
+  const int key = someKey(owner);
   if (reading_ && !scheduler_.oneIn(reading_)) {
     return scheduler_.oneIn(12) ? evictAll() : get(owner, client, key);
   }
@@ -51,7 +52,7 @@ void World::changeInWindow() {
   SimOwner& owner = someOwner();
   if (!owner.joined() || owner.clients().empty()) return;
   const std::shared_ptr<Client>& client = owner.clients()[scheduler_.pick(owner.clients().size())];
-  const int key = static_cast<int>(scheduler_.pick(kKeys));
+  const int key = someKey(owner);
   switch (scheduler_.pick(8)) {
     case 0: return putInline(owner, client, key);
     case 1: return get(owner, client, key);
@@ -84,11 +85,11 @@ void World::put(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
   command.key = keyName(key);
   command.valueBytes = valueBytes();
   command.flags = flags();
-  if (scheduler_.oneIn(3)) command.lease = keyLease_;
+  if (scheduler_.oneIn(3)) command.lease = keyLease_[owner.cluster()];
   scheduler_.log(owner.name(), " client ", client->id, " puts ", command.key, " by operation ", op);
   SimOwner* at = &owner;
   // The bytes are at a neighbour already: a side transfer.
-  if (SimOwner& other = someOwner(); scheduler_.oneIn(8) && &other != &owner && other.place().host == owner.place().host) {
+  if (SimOwner& other = someOwner(); scheduler_.oneIn(8) && &other != &owner && owner.neighbours(other)) {
     command.extra = owner.place().node;
     at = &other;
   }
@@ -106,7 +107,7 @@ void World::putAt(SimOwner& at, const std::shared_ptr<Client>& client, Command c
     SIM_CHECK(next, "a put is sent to node ", grant.node);
     Command again = command;
     again.flags |= rpc::kPlacedHere;
-    if (hops < kMostHops && next->place().host == at.place().host) putAt(*next, client, std::move(again), op, hops + 1);
+    if (hops < kMostHops && at.neighbours(*next)) putAt(*next, client, std::move(again), op, hops + 1);
   };
   at.command(client, command, then, patience());
 }
@@ -161,7 +162,7 @@ void World::putInline(SimOwner& owner, const std::shared_ptr<Client>& client, in
   std::memcpy(command.extra.data(), &op, 8);
   if (command.extra.size() >= 16) std::memcpy(command.extra.data() + command.extra.size() - 8, &op, 8);
   command.flags = flags();
-  if (scheduler_.oneIn(3)) command.lease = keyLease_;
+  if (scheduler_.oneIn(3)) command.lease = keyLease_[owner.cluster()];
   scheduler_.log(owner.name(), " client ", client->id, " puts ", command.key, " inline by operation ", op);
   putInlineAt(owner, client, std::move(command), op, 0);
 }
@@ -178,14 +179,14 @@ void World::putInlineAt(SimOwner& at, const std::shared_ptr<Client>& client, Com
     SIM_CHECK(next, "a put is sent to node ", answer.node);
     Command again = command;
     again.flags |= rpc::kPlacedHere;
-    if (hops < kMostHops && next->place().host == at.place().host) putInlineAt(*next, client, std::move(again), op, hops + 1);
+    if (hops < kMostHops && at.neighbours(*next)) putInlineAt(*next, client, std::move(again), op, hops + 1);
   };
   at.command(client, command, then, patience());
 }
 
 // Other keys, so that segments are full most of the time.
 void World::fill(SimOwner& owner, const std::shared_ptr<Client>& client) {
-  const uint64_t op = history_.begin(kKeys, scheduler_.now());
+  const uint64_t op = history_.begin(keyOf(owner, kKeys), scheduler_.now());
   Command command;
   command.kind = CommandKind::putStart;
   command.key = "filler" + std::to_string(scheduler_.pick(20));
@@ -207,7 +208,7 @@ void World::remove(SimOwner& owner, const std::shared_ptr<Client>& client, int k
   if (scheduler_.oneIn(2)) return;
   scheduler_.at(scheduler_.upTo(scheduler_.oneIn(2) ? milliseconds(20) : settings_.lease), [this, key] {
     SimOwner& asked = someOwner();
-    if (!asked.clients().empty()) stat(asked, asked.clients().front(), key);
+    if (!asked.clients().empty() && asked.cluster() == clusterOf(key)) stat(asked, asked.clients().front(), key);
   });
 }
 
@@ -215,11 +216,11 @@ void World::remove(SimOwner& owner, const std::shared_ptr<Client>& client, int k
 void World::lease(SimOwner& owner, const std::shared_ptr<Client>& client) {
   Command command;
   const uint64_t what = scheduler_.pick(8);
-  command.kind = !keyLease_ || what > 2 ? CommandKind::leaseGrant : what == 0 ? CommandKind::leaseRevoke : CommandKind::leaseKeepAlive;
-  command.lease = keyLease_;
+  command.lease = keyLease_[owner.cluster()];
+  command.kind = !command.lease || what > 2 ? CommandKind::leaseGrant : what == 0 ? CommandKind::leaseRevoke : CommandKind::leaseKeepAlive;
   command.valueBytes = 50 + scheduler_.pick(100);
-  owner.command(client, command, [this](const Answer& answer) {
-    if (answer.code == Code::ok) keyLease_ = answer.lease;
+  owner.command(client, command, [this, cluster = owner.cluster()](const Answer& answer) {
+    if (answer.code == Code::ok) keyLease_[cluster] = answer.lease;
   }, patience());
 }
 
@@ -236,9 +237,9 @@ void World::see(const Memory& memory, uint64_t offset, uint64_t bytes, PutId put
   SIM_CHECK(history_.named(*op, putId), how, " of ", keyName(key), " sees operation ", *op, " under ", toString(putId));
 }
 
-// The read without a message: directory_view.h, with the virtual clock.
+// The read without a message: directory_view.h, with the virtual clock. A neighbour has a lease of the same master.
 void World::probe(const std::shared_ptr<Client>& client, SimOwner& at, int key, Time began, const char* how) {
-  if (at.place().host != client->home->place().host || !at.serving()) return;
+  if (!client->home->neighbours(at) || !at.serving()) return;
   const std::optional<uint32_t> slot = at.committed(keyName(key));
   if (!slot) return;
   const shm::DirectoryWriter& directory = at.directory();
@@ -264,7 +265,7 @@ void World::hold(const std::shared_ptr<Client>& client, const std::shared_ptr<Me
 
 void World::readAll(SimOwner& owner) {
   if (owner.clients().empty()) return;
-  for (int key = 0; key < kKeys; ++key) probe(owner.clients().front(), owner, key, scheduler_.now(), "a read after a stop");
+  for (int key = 0; key < kKeys; ++key) probe(owner.clients().front(), owner, keyOf(owner, key), scheduler_.now(), "a read after a stop");
 }
 
 void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
@@ -278,6 +279,7 @@ void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
     if (!answer.node.empty()) {
       SimOwner* const next = this->owner(answer.node);
       SIM_CHECK(next, "a get is sent to node ", answer.node);
+      if (answer.source == shm::AnswerSource::ssd && !owner.neighbours(*next)) return;
       if (answer.source == shm::AnswerSource::ssd) return getFromSsd(*next, client, key, began);
       return probe(client, *next, key, began, "a get sent on");
     }
@@ -324,12 +326,12 @@ void World::list(SimOwner& owner, const std::shared_ptr<Client>& client) {
   command.kind = CommandKind::list;
   command.key = "key";
   command.valueBytes = kKeys;
-  owner.command(client, command, [this, began = scheduler_.now(), name = owner.name()](const Answer& answer) {
+  owner.command(client, command, [this, first = keyOf(owner, 0), began = scheduler_.now(), name = owner.name()](const Answer& answer) {
     if (answer.code != Code::ok) return;
     for (size_t at = 0; at < answer.payload.size();) {
       shm::ListEntry entry;
       std::memcpy(&entry, answer.payload.data() + at, sizeof entry);
-      const int key = std::atoi(answer.payload.c_str() + at + sizeof entry + 3);
+      const int key = first + std::atoi(answer.payload.c_str() + at + sizeof entry + 3);
       seeName(PutId(entry.putId), key, began, "a list at " + name);
       at += sizeof entry + (entry.keyBytes + 7) / 8 * 8;
     }
@@ -338,7 +340,7 @@ void World::list(SimOwner& owner, const std::shared_ptr<Client>& client) {
 
 // A key is said to exist, as a version.
 void World::seeName(PutId putId, int key, Time began, const std::string& how) {
-  const std::optional<uint64_t> op = history_.putOf(putId);
+  const std::optional<uint64_t> op = history_.putOf(key, putId);
   if (!op) return;  // nobody has seen it, or heard of it, yet
   SIM_CHECK(history_.keyOf(*op) == key, how, " names ", toString(putId), " of another key");
   SIM_CHECK(!history_.wasAborted(*op), how, " names ", keyName(key), " of the aborted operation ", *op);

@@ -28,7 +28,11 @@ void Tally::add(const Tally& other) {
 }
 
 World::World(Options options)
-    : options_(options), scheduler_(options.seed, options.log), began_(scheduler_.now()), master_((draw(), *this), scheduler_, settings_) {
+    : options_(options),
+      scheduler_(options.seed, options.log),
+      began_(scheduler_.now()),
+      master_((draw(), *this), scheduler_, settings_, "master", "00000000000000c1"),
+      other_(*this, scheduler_, settings_, "other master", "00000000000000c2") {
   for (int i = 0; i < 3; ++i) {
     SimOwner::Place place{"n" + std::to_string(i), i == 1 ? "h1" : "h0", "", kSegment, true};
     owners_.push_back(std::make_unique<SimOwner>(*this, scheduler_, place));
@@ -71,6 +75,7 @@ void World::draw() {
   faults_.ssdFails = maybe(scheduler_.oneIn(3) ? 4 : 30);
   faults_.slowPages = scheduler_.oneIn(2);
   faults_.busy = maybe(20);
+  faults_.moves = scheduler_.oneIn(8) ? 25 : 0;
 }
 
 SimOwner* World::owner(const std::string& node) {
@@ -81,8 +86,10 @@ SimOwner* World::owner(const std::string& node) {
 }
 
 void World::run() {
-  if (faults_.diskFails != 0) master_.disk().failOneIn(faults_.diskFails);
-  master_.start();
+  for (SimMaster* const master : {&master_, &other_}) {
+    if (faults_.diskFails != 0) master->disk().failOneIn(faults_.diskFails);
+    if (master == &master_ || faults_.moves != 0) master->start();
+  }
   for (const auto& owner : owners_) {
     owner->start();
     if (owner->ssdd()) owner->ssdd()->start();
@@ -105,7 +112,7 @@ void World::advance(Time end) {
     const auto consider = [&](const Process& process, Time wake) {
       if (process.up() && !process.stopped()) next = std::min(next, wake);
     };
-    consider(master_, master_.nextWake());
+    for (const SimMaster* const master : {&master_, &other_}) consider(*master, master->nextWake());
     for (const auto& owner : owners_) consider(*owner, owner->nextWake());
     if (next > end) break;
     still = next > scheduler_.now() ? 0 : still + 1;
@@ -113,7 +120,9 @@ void World::advance(Time end) {
     scheduler_.advance(next);
     const Time now = scheduler_.now();
     scheduler_.run();
-    if (master_.up() && !master_.stopped() && master_.nextWake() <= now) master_.tick();
+    for (SimMaster* const master : {&master_, &other_}) {
+      if (master->up() && !master->stopped() && master->nextWake() <= now) master->tick();
+    }
     for (const auto& owner : owners_) {
       if (owner->up() && !owner->stopped() && owner->nextWake() <= now) owner->tick();
     }
@@ -133,7 +142,8 @@ void World::burst(Duration length) {
 // What is in memory goes, so that it is read from SSDs.
 void World::evictAll() {
   for (const auto& owner : owners_) {
-    if (master_.up()) (void)master_.core().evictTo(owner->place().node, scheduler_.pick(4), scheduler_.now());
+    SimMaster& master = masterOf(*owner);
+    if (master.up()) (void)master.core().evictTo(owner->place().node, scheduler_.pick(4), scheduler_.now());
   }
 }
 
@@ -150,12 +160,12 @@ void World::hangDisks() {
   if (!begun) hang();
   for (int key = 0; key < kKeys; ++key) {
     for (const auto& owner : owners_) {
-      if (!owner->clients().empty()) get(*owner, owner->clients().front(), key);
+      if (!owner->clients().empty()) get(*owner, owner->clients().front(), keyOf(*owner, key));
     }
   }
   advance(scheduler_.now() + scheduler_.upTo(milliseconds(5)));
   if (begun) hang();
-  if (faults_.masterKills != 0) killMaster();
+  if (faults_.masterKills != 0) killMaster(master_);
 }
 
 // Now and then something happens.
@@ -184,9 +194,9 @@ Duration World::delay() {
 }
 Duration World::diskTime() { return scheduler_.oneIn(8) ? scheduler_.upTo(milliseconds(100)) : scheduler_.upTo(milliseconds(3)); }
 
-bool World::reachesMaster(const SimOwner& owner) const {
+bool World::reachesMaster(const SimOwner& owner) {
   const auto parted = parted_.find({"", owner.place().node});
-  return master_.up() && (parted == parted_.end() || parted->second <= scheduler_.now());
+  return masterOf(owner).up() && (parted == parted_.end() || parted->second <= scheduler_.now());
 }
 bool World::reaches(const SimOwner& a, const SimOwner& b) const {
   const auto parted = parted_.find(std::minmax(a.place().node, b.place().node));
@@ -201,29 +211,30 @@ void World::toMaster(const std::shared_ptr<Connection>& connection, std::functio
   if (lost()) return cut(*connection->owner, connection);
   connection->lastArrival = std::max(connection->lastArrival, scheduler_.now() + delay());
   scheduler_.at({std::max<int64_t>(1, (connection->lastArrival - scheduler_.now()).ns)}, [this, connection, what = std::move(what)] {
-    if (!master_.up() || connection->masterLife != master_.life()) return;
-    busyBeforeLeaseEnds(connection->owner->name());
+    SimMaster& master = *connection->master;
+    if (!master.up() || connection->masterLife != master.life()) return;
+    busyBeforeLeaseEnds(master, connection->owner->name());
     connection->unheard.push_back(scheduler_.now());
-    master_.later({1}, [this, connection, what] {
+    master.later({1}, [this, connection, what] {
       connection->unheard.pop_front();
       if (!connection->open && (connection->drained || (connection->drained = scheduler_.oneIn(3)))) return;
-      what(master_);
+      what(*connection->master);
     });
   });
 }
 
 // The word of an owner comes just in time.
-void World::busyBeforeLeaseEnds(const std::string& node) {
-  const auto member = master_.core().members().find(node);
-  if (faults_.busy == 0 || master_.held() || member == master_.core().members().end() || !member->second->lives()) return;
+void World::busyBeforeLeaseEnds(SimMaster& master, const std::string& node) {
+  const auto member = master.core().members().find(node);
+  if (faults_.busy == 0 || master.held() || member == master.core().members().end() || !member->second->lives()) return;
   const Duration left = member->second->leaseEnd - scheduler_.now();
-  if (left.ns > 0 && left < milliseconds(50)) master_.busy(left + scheduler_.upTo(milliseconds(30)));
+  if (left.ns > 0 && left < milliseconds(50)) master.busy(left + scheduler_.upTo(milliseconds(30)));
 }
 
 // When the first word of it came that the master has not handled yet.
-Time World::unheard(const std::string& node) {
+Time World::unheard(const SimMaster& master, const std::string& node) {
   const std::shared_ptr<Connection>& connection = owner(node)->connection();
-  return !connection || connection->unheard.empty() ? Time::never() : connection->unheard.front();
+  return !connection || connection->master != &master || connection->unheard.empty() ? Time::never() : connection->unheard.front();
 }
 
 void World::reply(SimOwner& owner, const std::shared_ptr<Connection>& connection, std::function<void()> what) {
@@ -248,20 +259,22 @@ void World::cut(SimOwner& owner, const std::shared_ptr<Connection>& connection) 
   if (!std::exchange(connection->open, false)) return;
   ++tally.cuts;
   owner.later(delay(), [&owner, connection] { owner.ended(connection); });
-  if (!master_.up() || connection->masterLife != master_.life()) return;
-  master_.later(delay(), [this, connection] {
-    if (connection->member && connection->masterLife == master_.life()) master_.lost(*connection->member, connection->number);
+  SimMaster& master = *connection->master;
+  if (!master.up() || connection->masterLife != master.life()) return;
+  master.later(delay(), [&master, connection] {
+    if (connection->member && connection->masterLife == master.life()) master.lost(*connection->member, connection->number);
   });
 }
 
-void World::whenDurable(uint64_t version, std::function<void()> what) {
-  if (master_.durable(version)) return what();
-  master_.later(scheduler_.upTo(milliseconds(1)), [this, version, what = std::move(what)] { whenDurable(version, what); });
+void World::whenDurable(SimMaster& master, uint64_t version, std::function<void()> what) {
+  if (master.durable(version)) return what();
+  master.later(scheduler_.upTo(milliseconds(1)),
+               [this, &master, version, what = std::move(what)] { whenDurable(master, version, what); });
 }
 
-void World::masterEnded() {
+void World::masterEnded(const SimMaster& master) {
   for (const auto& owner : owners_) {
-    if (owner->connection()) cut(*owner, owner->connection());
+    if (owner->connection() && owner->connection()->master == &master) cut(*owner, owner->connection());
   }
 }
 
@@ -312,7 +325,7 @@ void World::fault() {
     ++tally.stops;
     const Duration length = scheduler_.oneIn(2) ? settings_.lease + scheduler_.upTo(settings_.lease) : scheduler_.upTo(milliseconds(300));
     if (scheduler_.oneIn(4)) {
-      if (master_.up()) master_.stop(length);
+      if (SimMaster& master = someMaster(); master.up()) master.stop(length);
     } else if (owner.up() && !owner.stopped()) {
       // With an answer on its way, which it hears when it goes on; and then its values are read.
       if (scheduler_.oneIn(2)) owner.heartbeat();
@@ -324,23 +337,29 @@ void World::fault() {
     ++tally.busy;
     const Duration length = scheduler_.upTo(milliseconds(scheduler_.oneIn(4) ? 150 : 10));
     if (scheduler_.oneIn(3)) {
-      if (master_.up()) master_.busy(length);
+      if (SimMaster& master = someMaster(); master.up()) master.busy(length);
     } else if (owner.up()) {
       owner.busy(length);
     }
   }
   if (owner.ssdd() && happens(faults_.ssddKills)) ssdFault(owner);
   if (happens(faults_.ownerKills)) killOwner(owner, happens(faults_.filesLost) ? SimOwner::Files::lost : SimOwner::Files::kept);
-  if (happens(faults_.masterKills)) killMaster();
+  if (happens(faults_.masterKills)) killMaster(someMaster());
+  if (happens(faults_.moves) && owner.up()) {
+    ++tally.moves;
+    killOwner(owner, SimOwner::Files::kept);
+    owner.moveTo(1 - owner.cluster());
+  }
   if (happens(faults_.orderly) && owner.up()) {
     ++tally.orderlyStops;
     owner.stopInOrder(false);
   }
-  if (happens(faults_.drains) && master_.up()) {
+  if (happens(faults_.drains) && masterOf(owner).up()) {
     scheduler_.log(owner.name(), " is to be drained");
-    (void)master_.core().drain(owner.place().node, scheduler_.now());
+    (void)masterOf(owner).core().drain(owner.place().node, scheduler_.now());
   }
-  if (happens(faults_.evictions) && master_.up()) (void)master_.core().evictTo(owner.place().node, scheduler_.pick(100), scheduler_.now());
+  if (happens(faults_.evictions) && masterOf(owner).up())
+    (void)masterOf(owner).core().evictTo(owner.place().node, scheduler_.pick(100), scheduler_.now());
   if (happens(faults_.clientDeaths) && owner.memory() && !owner.clients().empty()) {
     ++tally.clientsDead;
     die(std::shared_ptr<Client>(owner.clients()[scheduler_.pick(owner.clients().size())]));
@@ -369,26 +388,26 @@ void World::ssdFault(SimOwner& owner) {
   scheduler_.at(scheduler_.upTo(scheduler_.oneIn(3) ? seconds(1) : milliseconds(20)), [&ssdd] { ssdd.start(); });
 }
 
-void World::killMaster() {
-  if (!master_.up()) return;
+void World::killMaster(SimMaster& master) {
+  if (!master.up()) return;
   ++tally.masterKills;
   const bool crash = scheduler_.oneIn(3);
   tally.crashes += crash;
-  master_.kill(crash ? SimMaster::Machine::crashes : SimMaster::Machine::stays);
+  master.kill(crash ? SimMaster::Machine::crashes : SimMaster::Machine::stays);
   if (scheduler_.oneIn(3)) partFromMaster(someOwner(), scheduler_.upTo(settings_.lease * 2));
   const Duration away = scheduler_.upTo(scheduler_.oneIn(4) ? settings_.lease * 2 : milliseconds(50));
-  master_.later(away, [this] { master_.start(); });
+  master.later(away, [&master] { master.start(); });
   // What kills it may kill it again, before the next term has found its feet.
-  if (scheduler_.oneIn(3)) scheduler_.at(away + scheduler_.upTo(settings_.lease / 2), [this] {
-    if (faults_.masterKills != 0) killMaster();
+  if (scheduler_.oneIn(3)) scheduler_.at(away + scheduler_.upTo(settings_.lease / 2), [this, &master] {
+    if (faults_.masterKills != 0) killMaster(master);
   });
 }
 
 // What it is about to rely on is not on disk yet: a good moment to end.
-void World::masterWrites() {
+void World::masterWrites(SimMaster& master) {
   if (faults_.masterKills == 0 || !scheduler_.oneIn(15)) return;
-  scheduler_.at(scheduler_.upTo(milliseconds(10)), [this] {
-    if (faults_.masterKills != 0) killMaster();
+  scheduler_.at(scheduler_.upTo(milliseconds(10)), [this, &master] {
+    if (faults_.masterKills != 0) killMaster(master);
   });
 }
 
@@ -420,11 +439,15 @@ void World::rest() {
   faults_ = Faults{};
   options_.loseMessage = 0;
   losable = tally.messages;
-  master_.disk().failOneIn(0);
+  for (SimMaster* const master : {&master_, &other_}) master->disk().failOneIn(0);
   for (const auto& owner : owners_) {
     if (owner->ssdd()) owner->ssdd()->failOneIn(0);
   }
   parted_.clear();
+  for (const auto& owner : owners_) {  // home
+    owner->moveTo(0);
+    if (owner->cluster() != 0) killOwner(*owner, SimOwner::Files::kept);
+  }
   const auto settle = [&] {
     if (!master_.up()) return;
     for (const auto& [node, member] : master_.core().members()) member->draining = member->finishing = false;
@@ -452,9 +475,11 @@ void World::rest() {
     if (owner->ssdd()) agreeOnSsd(*owner);
     tally.count(owner->core().counters());
   }
-  tally.count(master_.core().counters());
-  tally.diskFaults += master_.disk().counters().failed + master_.disk().counters().shortened;
-  tally.tornSectors += master_.disk().counters().torn;
+  for (SimMaster* const master : {&master_, &other_}) {
+    if (master->up()) tally.count(master->core().counters());
+    tally.diskFaults += master->disk().counters().failed + master->disk().counters().shortened;
+    tally.tornSectors += master->disk().counters().torn;
+  }
 }
 
 // A put, a get by each owner and a delete of a key succeed, and are seen.

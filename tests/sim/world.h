@@ -1,5 +1,6 @@
 // One cluster in one process: a master, owners on two hosts and their clients, under a seeded scheduler that delays, reorders, repeats
-// and drops messages, partitions the network, stops, kills and restarts processes, keeps them busy, and lets disks fail.
+// and drops messages, partitions the network, stops, kills and restarts processes, keeps them busy, and lets disks fail. In some runs
+// there is another cluster on these hosts, with keys of the same names, and owners go over to it and come back.
 //
 // A run is a minute of virtual time: bursts, in which operations come every half a millisecond, and calm stretches, in which leases
 // run out and timers fire. Each seed draws which kinds of faults it has. After the minute faults stop, and everything must come to
@@ -7,6 +8,7 @@
 //
 // Checked all the time
 //   - a read never sees a value that had been replaced or deleted before it began, nor one that was never put, nor a torn one;
+//   - nobody sees a value of another cluster than that of the own owner;
 //   - a stat or list never names a version that had been replaced or deleted before it began;
 //   - the bytes of a put are seen under one put_id, and no other bytes under it;
 //   - the bytes under a holder never change;
@@ -32,11 +34,10 @@
 namespace fluxon::sim {
 
 constexpr Duration kDeadline = milliseconds(200);  // of a client's call
-constexpr int kKeys = 6;  // shared by all; others only fill
 
 // What happened in a run, summed over runs.
 struct Tally {
-  uint64_t operations = 0, reads = 0, givenUp = 0, messages = 0, cuts = 0, partitions = 0, stops = 0, busy = 0, ownerKills = 0,
+  uint64_t operations = 0, reads = 0, givenUp = 0, messages = 0, cuts = 0, partitions = 0, stops = 0, busy = 0, moves = 0, ownerKills = 0,
            filesLost = 0, masterKills = 0, crashes = 0, diskFaults = 0, tornSectors = 0, orderlyStops = 0, left = 0, clientsDead = 0;
   uint64_t published = 0, overwritten = 0, evicted = 0, invalidated = 0, fenced = 0, noSpace = 0, fetches = 0, replicas = 0, elsewhere = 0,
            revived = 0, temporary = 0, copies = 0, fromReserve = 0, rejoins = 0,
@@ -49,7 +50,7 @@ struct Tally {
 };
 // Each counter with its name.
 #define FLUXON_TALLY(X)                                                                                                              \
-  X(operations) X(reads) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(busy) X(ownerKills) X(filesLost) X(masterKills) \
+  X(operations) X(reads) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(busy) X(moves) X(ownerKills) X(filesLost) X(masterKills) \
   X(crashes) X(diskFaults) X(tornSectors) X(orderlyStops) X(left) X(clientsDead) X(published) X(overwritten) X(evicted)              \
   X(invalidated) X(fenced) X(noSpace) X(fetches) X(replicas) X(elsewhere) X(revived) X(temporary) X(copies) X(fromReserve) X(rejoins)     \
   X(endedMidway) X(ssddKills) X(persists) X(persistsTaken) X(ssdLoads) X(staged) X(ssdEvicted) X(ssdLost) X(ssdDamaged)
@@ -77,7 +78,7 @@ class World {
   Duration simulated() const { return scheduler_.now() - began_; }
 
   // --- for processes
-  SimMaster& master() { return master_; }
+  SimMaster& masterOf(const SimOwner& owner) { return owner.cluster() == 0 ? master_ : other_; }
   SimOwner* owner(const std::string& node);
   Duration lease() const { return settings_.lease; }
   size_t persistsAtOnce() const { return persistsAtOnce_; }  // others wait
@@ -90,17 +91,17 @@ class World {
   // That the answer to a page of an inventory takes.
   Duration pageTime() { return faults_.slowPages && !scheduler_.oneIn(4) ? scheduler_.upTo(settings_.lease / 2) : Duration{0}; }
   uint64_t linkFailsOneIn() const { return faults_.linkFails; }
-  bool reachesMaster(const SimOwner&) const;
+  bool reachesMaster(const SimOwner&);
   bool reaches(const SimOwner&, const SimOwner&) const;
-  bool deliverable(const std::shared_ptr<Connection>& c) const { return c->open && c->masterLife == master_.life() && master_.up(); }
+  bool deliverable(const std::shared_ptr<Connection>& c) const { return c->open && c->masterLife == c->master->life() && c->master->up(); }
   void toMaster(const std::shared_ptr<Connection>&, std::function<void(SimMaster&)>);
-  Time unheard(const std::string& node);
+  Time unheard(const SimMaster&, const std::string& node);
   void reply(SimOwner&, const std::shared_ptr<Connection>&, std::function<void()>);
   void toOwner(master::Member&, uint64_t connection, const rpc::MasterMessage&);
   void cut(SimOwner&, const std::shared_ptr<Connection>&);
-  void whenDurable(uint64_t version, std::function<void()>);
-  void masterEnded();
-  void masterWrites();
+  void whenDurable(SimMaster&, uint64_t version, std::function<void()>);
+  void masterEnded(const SimMaster&);
+  void masterWrites(SimMaster&);
   void ownerReports(SimOwner&);
   // One in so many, of what an owner does; then it ends on the way.
   bool endsMidway(uint64_t oneIn) { return faults_.ownerKills != 0 && scheduler_.oneIn(oneIn); }
@@ -115,7 +116,7 @@ class World {
   struct Faults {
     uint64_t linkFails = UINT64_MAX;
     uint64_t cuts = 0, stalls = 0, partitions = 0, stops = 0, ownerKills = 0, filesLost = 0, masterKills = 0, diskFails = 0, orderly = 0,
-             drains = 0, evictions = 0, clientDeaths = 0, slow = 20, busy = 0;
+             drains = 0, evictions = 0, clientDeaths = 0, slow = 20, busy = 0, moves = 0;
     uint64_t ssddKills = 0, ssdFails = 0;
     bool slowPages = false;
   };
@@ -125,9 +126,9 @@ class World {
   void evictAll();
   void hangDisks();
   void calm(Duration);
-  void busyBeforeLeaseEnds(const std::string& node);
+  void busyBeforeLeaseEnds(SimMaster&, const std::string& node);
   void fault();
-  void killMaster();
+  void killMaster(SimMaster&);
   void killOwner(SimOwner&, SimOwner::Files);
   void ssdFault(SimOwner&);
   void partFromMaster(SimOwner&, Duration);
@@ -139,6 +140,10 @@ class World {
 
   // workload.cpp
   SimOwner& someOwner();
+  SimMaster& someMaster();
+  // The `n`-th one of the cluster of the owner; the last one stands for all that only fill.
+  static int keyOf(const SimOwner& owner, int n) { return static_cast<int>(owner.cluster()) * kKeysOfCluster + n; }
+  int someKey(const SimOwner& owner) { return keyOf(owner, static_cast<int>(scheduler_.pick(kKeys))); }
   void act();
   void changeInWindow();
   void put(SimOwner&, const std::shared_ptr<Client>&, int key);
@@ -172,12 +177,12 @@ class World {
   size_t persistsAtOnce_ = 2;
   bool busy_ = true;
   uint64_t reading_ = 0;  // in this burst all but one operation in so many read, and memory is short: so SSDs are read
-  SimMaster master_;
+  SimMaster master_, other_;  // of two clusters; most owners, in most runs all, are of the first one
   std::vector<std::unique_ptr<SimOwner>> owners_;
   std::map<std::pair<std::string, std::string>, Time> parted_;  // of nodes, "" is the master: until when
   uint64_t lives_ = 100, clients_ = 0;
   History history_;
-  KeyLeaseId keyLease_;
+  KeyLeaseId keyLease_[2];  // of each cluster
   size_t actors_ = 0;
 };
 
