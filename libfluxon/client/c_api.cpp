@@ -135,8 +135,9 @@ fluxon_code fluxon_put(fluxon_client* client, const void* key, size_t keyBytes, 
                        const fluxon_put_options* options, uint64_t* putId) {
   return guarded([&]() -> fluxon_code {
     if (!client || (!key && keyBytes) || (!data && length)) return invalid("client, key or data is NULL");
-    const Result<fluxon::PutId> result = client->impl->put(putOf(key, keyBytes, length, options), data);
-    if (result && putId) *putId = result.value().value;
+    const Result<client::Done> result = client->impl->put(putOf(key, keyBytes, length, options), data);
+    if (result && putId) *putId = result.value().putId.value;
+    if (result && options && options->replicas_made) *options->replicas_made = result.value().replicas;
     return finish(errorOf(result));
   });
 }
@@ -147,7 +148,7 @@ fluxon_code fluxon_put_start(fluxon_client* client, const void* key, size_t keyB
     if (!client || !grant || (!key && keyBytes)) return invalid("client, key or grant is NULL");
     *grant = fluxon_grant{};
     const Result<client::Granted> result = client->impl->putStart(putOf(key, keyBytes, length, options));
-    if (result) *grant = {result.value().data, result.value().length, result.value().attachment, result.value().slotRef};
+    if (result) *grant = {result.value().data, result.value().length, result.value().attachment, result.value().slotRef, 0};
     return finish(errorOf(result));
   });
 }
@@ -158,8 +159,9 @@ fluxon_code fluxon_commit(fluxon_grant* grant, const fluxon_call_options* option
     const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
                                   grant->handle};
     *grant = fluxon_grant{};
-    const Result<fluxon::PutId> result = client::Client::commit(granted, deadlineOf(options));
-    if (result && putId) *putId = result.value().value;
+    const Result<client::Done> result = client::Client::commit(granted, deadlineOf(options));
+    if (result && putId) *putId = result.value().putId.value;
+    if (result) grant->replicas_made = result.value().replicas;
     return finish(errorOf(result));
   });
 }

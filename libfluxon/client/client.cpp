@@ -79,6 +79,11 @@ void sleepFor(int64_t ns, Time deadline) {
 
 Error forked() { return {Code::forked, "open a client of its own after fork"}; }
 
+// An owner of another build may say nothing of replicas.
+Done doneOf(const Reply& reply) {
+  return {PutId(reply.putId), static_cast<uint32_t>(std::clamp<uint64_t>(reply.valueBytes, 1, kMostReplicas))};
+}
+
 Error asError(const Reply& reply) { return {reply.code, reply.payload}; }
 
 // A call that changes nothing and was not answered may be repeated; of one that changes something the outcome is unknown.
@@ -540,7 +545,7 @@ Result<Granted> Client::putStart(const Put& put) {
   return granted;
 }
 
-Result<PutId> Client::commit(const Granted& granted, Time deadline) {
+Result<Done> Client::commit(const Granted& granted, Time deadline) {
   if (!granted.attachment->alive()) return forked();
   const Result<Reply> reply =
       granted.attachment->ring().call({.kind = shm::CommandKind::commit, .slotRef = granted.slotRef, .deadline = deadline});
@@ -551,7 +556,7 @@ Result<PutId> Client::commit(const Granted& granted, Time deadline) {
   granted.attachment->unuse();
   if (!reply) return ofChange(reply.error());
   if (reply.value().code != Code::ok) return asError(reply.value());
-  return PutId(reply.value().putId);
+  return doneOf(reply.value());
 }
 
 // If this is not heard, the grant ends with the client.
@@ -561,12 +566,12 @@ void Client::abort(const Granted& granted) {
   granted.attachment->unuse();
 }
 
-Result<PutId> Client::put(const Put& put, const void* data) {
+Result<Done> Client::put(const Put& put, const void* data) {
   if (put.length <= shm::kInlineValueBytes && (put.sourceNode.empty() || put.sourceNode == node_)) {
     const Result<Placed> placed = askPlace(put, shm::CommandKind::putInline, {static_cast<const char*>(data), put.length});
     if (!placed) return placed.error();
     placed.value().attachment->unuse();
-    return PutId(placed.value().reply.putId);
+    return doneOf(placed.value().reply);
   }
   const Result<Granted> granted = grant(put);
   if (!granted) return granted.error();

@@ -59,6 +59,11 @@ struct Put {
   std::string sourceNode;  // of this host: where the value is filled; empty: where it shall lie
 };
 
+struct Done {
+  PutId putId;
+  uint32_t replicas = 1;  // owners that had the value at the answer
+};
+
 struct Stat {
   uint64_t putId = 0, length = 0, lease = 0;
   std::string nodes;
@@ -88,9 +93,9 @@ class Client {
   // segment).
   Error readFrom(const std::string& node, uint64_t offset, uint64_t bytes, Time deadline, const std::function<void(const char*)>& read);
 
-  Result<PutId> put(const Put&, const void* data);
+  Result<Done> put(const Put&, const void* data);
   Result<Granted> putStart(const Put&);
-  static Result<PutId> commit(const Granted&, Time deadline);
+  static Result<Done> commit(const Granted&, Time deadline);
   static void abort(const Granted&);
 
   // One command to the own owner. Without an answer, one that changes nothing is `timedOut` or `unavailable`; of one that changes

@@ -36,6 +36,7 @@ enum class RequestKind : uint16_t {
   inventory,       // items (committed values, then what is on the SSD), count of the last page: how many there are, else 0
                    // -> offsets: of values that must go
   spread,          // key, items (its version), count, timeLeftMs: as many owners shall have it; answered when they have, or cannot
+                   // -> count: those that have it
   getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now; miss, corrupt or
                    // system of a load from its own SSD: that does not have the value any more
   ssdLife,         // count: the life of what is on this owner's SSD from now on, 0: there is nothing; of an earlier life nothing comes back

@@ -93,8 +93,8 @@ enum class CommandState : uint32_t { free = 0, submitted = 1, completed = 2, aba
 enum class CommandKind : uint32_t {
   get = 1,          // key; kHold: hold it by a held word
   putStart = 2,     // key, valueBytes -> slotRef, offset; or node: the owner of this host that shall have the value
-  putInline = 3,    // key, value in the payload -> putId; or node
-  commit = 4,       // slotRef -> putId
+  putInline = 3,    // key, value in the payload -> putId, owners that have the value in valueBytes; or node
+  commit = 4,       // slotRef -> putId, owners that have the value in valueBytes
   abort = 5,        // slotRef
   exists = 6,       // key
   stat = 7,         // key -> putId, valueBytes, payload: node names

@@ -495,6 +495,31 @@ TEST_CASE("client: hits are counted by where the value came from, of living clie
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("client: a put that asks for more replicas than there is room for says how many were made") {
+  // n1 has no room for the large one beside what is held there.
+  Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n"});
+  auto here = cluster.client("n0"), there = cluster.client("n1");
+  const std::string half(9 << 20, 'x');
+  std::string said;
+  const auto put = [&](const std::string& options) {
+    CHECK(ctl(cluster, "--node n0 put " + options + " key " + cluster.config(), said) == 0);
+    return said.substr(said.find(" bytes") + 6);
+  };
+  CHECK(put("") == "\n");
+  CHECK(put("--replicas 2") == ", on 2 of 2 nodes\n");
+  CHECK(put("--replicas 3") == ", on 2 of 3 nodes\n");
+  CHECK(here.put("small", "x", {.replicas = 2}).replicas == 2);
+  CHECK(here.put("one", kLarge).replicas == 1);
+  REQUIRE(there.put("held", half));
+  const auto holder = there.get("held");
+  const fluxon::PutResult large = here.put("large", half, {.replicas = 2});
+  CHECK(large);
+  CHECK(large.replicas == 1);
+  auto grant = here.putStart("filled", 1 << 20, {.replicas = 2});
+  REQUIRE(grant);
+  CHECK(std::move(*grant).commit().replicas == 2);
+}
+
 TEST_CASE("client: the hits by source are as many as the gets that found something, each of them once") {
   constexpr int kThreads = 4, kRounds = 250, kKeys = 8;
   Cluster cluster({.nodes = {"n0", "n1"}, .owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n"});

@@ -274,21 +274,22 @@ TEST_CASE("replicas: a value that is to be on two owners is brought to another h
   CHECK_FALSE(orders[0].exportId);
   CHECK(b.answer(copyDone(b, orders[0].command)).published);
   CHECK(a.answer(asked).code == Code::ok);
+  CHECK(a.answer(asked).count == 2);
   CHECK(replicasOf(a, "k") == 2);
-  CHECK(a.answered(spread(a, "k", 2)));  // it is
+  CHECK(a.answer(spread(a, "k", 2)).count == 2);  // it is
 }
 
 TEST_CASE("replicas: with nobody to have them, when a copy fails, or for another version, the answer comes all the same") {
   Hosts w;
   Owner a = w.on("a");
   a.put("k");
-  CHECK(a.answered(spread(a, "k", 3)));
+  CHECK(a.answer(spread(a, "k", 3)).count == 1);
   Owner b = w.on("b"), c = w.on("c");
   const OperationId failing = spread(a, "k", 3);
   copyDone(b, b.orders(CommandKind::replicate).at(0).command, Code::unavailable);
   CHECK_FALSE(a.answered(failing));
   w.core.leave(*c.member, MasterCore::Content::gone, w.now);
-  CHECK(a.answered(failing));
+  CHECK(a.answer(failing).count == 1);
   rpc::Request other;
   other.kind = rpc::RequestKind::spread;
   other.key = "k";

@@ -329,9 +329,16 @@ TEST_CASE("puts: one that asks for replicas is readable at once, and answered wh
   const rpc::Request spread = n.take(Kind::spread);
   CHECK(spread.count == 3);
   CHECK(spread.items.at(0).putId.value == 7);
-  SUBCASE("made") { n.reply(spread); }
+  uint64_t copies = 1;
+  SUBCASE("made") {
+    rpc::Reply made;
+    made.id = spread.id;
+    made.count = copies = 2;
+    n.reply(std::move(made));
+  }
   SUBCASE("the lease runs out") { n.pass(seconds(10)); }
   CHECK(n.answer(commit).code == Code::ok);
+  CHECK(n.answer(commit).valueBytes == copies);
   CHECK(n.answer(commit).putId.value == 7);
 }
 

@@ -77,8 +77,8 @@ struct Put {
 
 // A spread, answered when its copies have ended; the last one drops its reference.
 struct Spread {
-  Member* origin;  // nullptr: fenced meanwhile
-  rpc::Reply answer;
+  Member* origin;     // nullptr: fenced meanwhile
+  rpc::Reply answer;  // count: owners that have the value
 };
 
 struct Transfer {

@@ -202,6 +202,7 @@ void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) 
     answer.published = true;
     answer.lease = entry.lease;
     ++counters_.replicasMade;
+    if (transfer.spread) ++transfer.spread->answer.count;
   } else {
     if (request.code == Code::ok && entry.putId != transfer.putId) FLUXON_MARK("master: a transfer brings an older value");
     if (request.code == Code::ok && entry.change) FLUXON_MARK("master: a transfer ends during a change");
@@ -268,6 +269,7 @@ void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
     ++copies;
     if (!source || replica.member == &member) source = replica.member;
   }
+  spread->answer.count = copies;
   std::vector<Member*> others = source ? candidates(*source, extentBytes(entry->bytes), now) : std::vector<Member*>();
   // A copy on another host outlives more.
   std::stable_partition(others.begin(), others.end(), [&](const Member* other) { return !sameHost(*other, *source); });

@@ -342,7 +342,7 @@ class OwnerCore {
   void replied(Pending&, const rpc::Reply&, Time now);
   void putStarted(Pending&, const rpc::Reply&, Time now);
   void putEnded(Pending&, const rpc::Reply&, Time now);
-  void answerPut(const Pending&);
+  void answerPut(const Pending&, uint64_t copies);
   bool undecided(uint32_t except) const;
   void settlePublished(const std::string& key, Time now);
   void failPending(Time now);

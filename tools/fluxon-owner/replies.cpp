@@ -54,7 +54,7 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
     case Kind::stat: case Kind::remove: case Kind::countPrefix: case Kind::list:
     case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: break;
     case Kind::spread:
-      if (!pending.given) answerPut(pending);
+      if (!pending.given) answerPut(pending, reply.count);
       return;
     case Kind::ssdEvicted: evictedTold_ -= pending.request.items.size(); [[fallthrough]];
     case Kind::putAbort: case Kind::release: case Kind::dropped: case Kind::invalidateDone: case Kind::reclaimDone:
@@ -202,6 +202,7 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
     Answer answer;
     answer.code = code;
     answer.putId = reply.putId;
+    answer.valueBytes = 1;
     answer.payload = reply.detail;
     host_.answer(pending.caller, std::move(answer));
   }
@@ -248,10 +249,11 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
   }
 }
 
-// A put that is done, with as many copies as could be had.
-void OwnerCore::answerPut(const Pending& pending) {
+// A put that is done, with as many copies as could be had: 1 also for a value that has gone meanwhile.
+void OwnerCore::answerPut(const Pending& pending, uint64_t copies) {
   Answer answer;
   answer.putId = pending.putId;
+  answer.valueBytes = std::max<uint64_t>(1, copies);
   host_.answer(pending.caller, std::move(answer));
 }
 
@@ -262,7 +264,7 @@ void OwnerCore::failPending(Time now) {
     pending.given = true;
     FLUXON_MARK("owner: the lease runs out under an open request");
     switch (pending.request.kind) {
-      case rpc::RequestKind::spread: answerPut(pending); break;
+      case rpc::RequestKind::spread: answerPut(pending, 1); break;
       case rpc::RequestKind::putDone: case rpc::RequestKind::putReserved: case rpc::RequestKind::remove:
       case rpc::RequestKind::leaseGrant: case rpc::RequestKind::leaseKeepAlive: case rpc::RequestKind::leaseRevoke:
         answerCode(pending.caller, Code::outcomeUnknown, "the master does not answer");

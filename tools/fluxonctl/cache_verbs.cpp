@@ -107,9 +107,10 @@ int put(Connection& connection, const Options& options, const Input& input) {
   if (result.outcome == PutOutcome::inFlight) return fail(Code::inFlight, std::string(sentence(Code::inFlight)) + ": " + quoted(key));
   const PutId putId(result.putId);
   if (options.format == Format::json) {
-    Rows(Format::json).add(keyAnd(key, {version(putId), number("bytes", bytes)}));
+    Rows(Format::json).add(keyAnd(key, {version(putId), number("bytes", bytes), number("replicas", result.replicas)}));
   } else {
-    emit("put_id " + toString(putId) + ", " + std::to_string(bytes) + " bytes\n");
+    const std::string on = ", on " + std::to_string(result.replicas) + " of " + std::to_string(options.replicas) + " nodes";
+    emit("put_id " + toString(putId) + ", " + std::to_string(bytes) + " bytes" + (options.replicas > 1 ? on : "") + "\n");
   }
   return 0;
 }

@@ -92,6 +92,8 @@ typedef struct fluxon_put_options {
   uint32_t replicas;            /* how many nodes shall have the value when the put returns, as far as there are nodes with room; 0: 1 */
   uint64_t lease;               /* 0, or a key lease: the value is kept while it lives, and deleted with it */
   const char* source_node;      /* NULL, or a node of this host in whose memory the value is filled on its way to where it shall lie */
+  uint32_t* replicas_made;      /* NULL, or where fluxon_put that returns OK stores how many nodes have the value; fewer than `replicas`:
+                                 * no others had room, or could be reached */
 } fluxon_put_options;
 
 /* Puts a copy of `length` bytes. On OK the value is what gets return from now on. When it had to wait for space it has waited
@@ -107,6 +109,7 @@ typedef struct fluxon_grant {
   uint64_t length;
   void* owner;      /* private */
   uint64_t handle;  /* private */
+  uint32_t replicas_made; /* after a commit that returned OK: as the option of that name */
 } fluxon_grant;
 
 /* Begins a put of `length` bytes without a copy: fill grant->data, then commit or abort. Errors as fluxon_put. */

@@ -60,6 +60,7 @@ enum class PutOutcome { done, exists, inFlight };
 struct PutResult {
   PutOutcome outcome = PutOutcome::done;
   uint64_t putId = 0;
+  uint32_t replicas = 0;  // nodes that have the value; fewer than asked for: no others had room, or could be reached
   explicit operator bool() const { return outcome == PutOutcome::done; }
 };
 
@@ -99,11 +100,11 @@ inline bool okOrMiss(fluxon_code code) {
   if (code != FLUXON_OK && code != FLUXON_MISS) fail(code);
   return code == FLUXON_OK;
 }
-inline PutResult putResult(fluxon_code code, uint64_t putId) {
+inline PutResult putResult(fluxon_code code, uint64_t putId, uint32_t replicas) {
   switch (code) {
-    case FLUXON_OK: return {PutOutcome::done, putId};
-    case FLUXON_EXISTS: return {PutOutcome::exists, 0};
-    case FLUXON_IN_FLIGHT: return {PutOutcome::inFlight, 0};
+    case FLUXON_OK: return {PutOutcome::done, putId, replicas};
+    case FLUXON_EXISTS: return {PutOutcome::exists};
+    case FLUXON_IN_FLIGHT: return {PutOutcome::inFlight};
     default: fail(code);
   }
 }
@@ -125,7 +126,7 @@ class Grant {
     const fluxon_call_options options{timeoutMs};
     uint64_t putId = 0;
     const fluxon_code code = fluxon_commit(&raw_, &options, &putId);
-    return detail::putResult(code, putId);
+    return detail::putResult(code, putId, raw_.replicas_made);
   }
   void abort() && { fluxon_abort(&raw_); }
 
@@ -172,10 +173,12 @@ class Client {
     return Holder(holder);
   }
   PutResult put(std::string_view key, std::span<const std::byte> value, const PutOptions& options = {}) {
-    const fluxon_put_options raw = convert(options);
+    fluxon_put_options raw = convert(options);
     uint64_t putId = 0;
+    uint32_t replicas = 0;
+    raw.replicas_made = &replicas;
     const fluxon_code code = fluxon_put(raw_, key.data(), key.size(), value.data(), value.size(), &raw, &putId);
-    return detail::putResult(code, putId);
+    return detail::putResult(code, putId, replicas);
   }
   PutResult put(std::string_view key, std::string_view value, const PutOptions& options = {}) {
     return put(key, std::as_bytes(std::span(value.data(), value.size())), options);
@@ -184,7 +187,7 @@ class Client {
   std::optional<Grant> putStart(std::string_view key, uint64_t length, const PutOptions& options = {}, PutOutcome* outcome = nullptr) {
     const fluxon_put_options raw = convert(options);
     fluxon_grant grant{};
-    const PutResult result = detail::putResult(fluxon_put_start(raw_, key.data(), key.size(), length, &raw, &grant), 0);
+    const PutResult result = detail::putResult(fluxon_put_start(raw_, key.data(), key.size(), length, &raw, &grant), 0, 0);
     if (outcome) *outcome = result.outcome;
     if (!result) return std::nullopt;
     return Grant(grant);
@@ -241,7 +244,7 @@ class Client {
   }
   static fluxon_put_options convert(const PutOptions& options) {
     return {options.timeoutMs, options.onExisting == OnExisting::reject ? 1u : 0u, options.onInFlight == OnInFlight::reject ? 1u : 0u,
-            options.replicas, options.lease, options.sourceNode.empty() ? nullptr : options.sourceNode.c_str()};
+            options.replicas, options.lease, options.sourceNode.empty() ? nullptr : options.sourceNode.c_str(), nullptr};
   }
   fluxon_client* raw_ = nullptr;
 };
