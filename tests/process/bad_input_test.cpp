@@ -19,6 +19,7 @@
 #include <sstream>
 
 #include "cluster.h"
+#include "texts.h"
 
 using namespace fluxon::test;
 namespace fs = std::filesystem;
@@ -46,15 +47,6 @@ std::string complaint(const Ended& ended, const std::string& program) {
   CHECK(count == 1);
   CHECK(last == program + ": " + found);
   return found;
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
-std::string read(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 // A tmpfs of its own, in a mount namespace that ends with this process. False: this user may not mount.

@@ -24,14 +24,13 @@
 
 #include "cluster.h"
 #include "ssd/ssdd_format.h"
+#include "texts.h"
 
 using namespace fluxon::test;
 namespace fs = std::filesystem;
 using namespace std::string_literals;
 
 namespace {
-
-const std::string kCtl = FLUXON_BIN "/fluxonctl";
 
 std::string shellQuoted(const std::string& text) {
   std::string out = "'";
@@ -41,16 +40,6 @@ std::string shellQuoted(const std::string& text) {
 
 Ended ctl(const Cluster& cluster, const std::string& arguments, const std::string& before = "") {
   return execute(before + kCtl + " --config " + cluster.config() + " " + arguments);
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-bool oneLine(const std::string& text) { return text.find('\n') + 1 == text.size() && text.starts_with("fluxonctl: "); }
-
-void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
-std::string read(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 std::string hex(const std::string& bytes) {

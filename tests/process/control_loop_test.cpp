@@ -18,12 +18,11 @@
 #include <vector>
 
 #include "cluster.h"
+#include "texts.h"
 
 using namespace fluxon::test;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 size_t occurrences(const std::string& text, const std::string& part) {
   size_t count = 0;

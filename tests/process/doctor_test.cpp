@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "cluster.h"
+#include "texts.h"
 
 using namespace fluxon::test;
 namespace fs = std::filesystem;
@@ -19,13 +20,9 @@ using namespace std::string_literals;
 
 namespace {
 
-const std::string kCtl = FLUXON_BIN "/fluxonctl";
-
 Ended doctor(const std::string& config, const std::string& options = "") {
   return execute(kCtl + " --config " + config + " " + options + " doctor");
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Lines of one check.
 std::string linesOf(const Ended& ended, const std::string& check) {

@@ -22,14 +22,13 @@
 #include "loop_device.h"
 #include "refuse_uring.h"
 #include "ssd_steps.h"
+#include "texts.h"
 
 using namespace fluxon::test;
 namespace fs = std::filesystem;
 namespace ssd = fluxon::ssd;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::string rootOf(const std::string& path, const std::string& node = "n0") { return path + "/t_cluster_kv_ssd_storage/" + node; }
 

@@ -25,6 +25,7 @@
 #include "shm/paths.h"
 #include "shm/segment_format.h"
 #include "ssd/channel.h"
+#include "texts.h"
 
 namespace fluxon::test {
 namespace {
@@ -242,8 +243,6 @@ class Ssdd {
   pid_t pid_ = 0;
   shm::Descriptor ready_;
 };
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::string configured(const Place& place, const std::string& limit = "16MiB", const std::string& ssdd = "", const std::string& disk = "") {
   const std::string folder = disk.empty() ? place.folder() : disk;

@@ -16,6 +16,7 @@
 
 #include "cluster.h"
 #include "loop_device.h"
+#include "texts.h"
 
 using namespace fluxon::test;
 namespace fs = std::filesystem;
@@ -23,8 +24,6 @@ namespace fs = std::filesystem;
 namespace {
 
 const std::string kBin = FLUXON_BIN "/";
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // A pipe that takes nothing more until it is read.
 struct FullPipe {
