@@ -324,6 +324,27 @@ TEST_CASE("a start that fails leaves the values that were there before it, whate
   CHECK_FALSE(fs::exists(host.root() + "/t/n0"));
 }
 
+TEST_CASE("the first put after down and up waits for nobody: what the last run had served is known to be gone") {
+  for (const bool ssd : {false, true}) {
+    CAPTURE(ssd);
+    Host host;
+    // The default lease, which a term waits for that knows of a life which may come back.
+    std::string config = std::regex_replace(read(host.config), std::regex("lease_ms = [0-9]+"), "lease_ms = 10000");
+    if (ssd) config += "large_file_paths = [\"" + host.folder() + "\"]\nlarge_limit_size = [\"64MiB\"]\n";
+    write(host.config, config);
+    REQUIRE_MESSAGE(host.up().status == 0, config);
+    REQUIRE(execute("printf 1 | " + host.tool + "put a").status == 0);
+    if (ssd) REQUIRE(eventually([&] { return has(execute(host.tool + "--json ssd").out, "\"entries\":1"); }));
+    REQUIRE(execute(host.tool + "down").status == 0);
+    CHECK(has(read(host.folder() + "/state/log/fluxon-owner[n0].log"), "stopping: SIGUSR1: leaves for good"));
+    REQUIRE(host.up().status == 0);
+    const Ended put = execute("printf 2 | " + host.tool + "--timeout 3 put b");
+    CHECK_MESSAGE(put.status == 0, put.err);
+    CHECK(execute(host.tool + "get a").status == 1);
+    CHECK(execute(host.tool + "get b").out == "2");
+  }
+}
+
 TEST_CASE("down asks the supervisor itself: a process whose number stands in its lock file is never signalled") {
   Host host;
   REQUIRE(host.up().status == 0);

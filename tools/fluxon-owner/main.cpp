@@ -1,7 +1,7 @@
 // fluxon-owner: wiring. See fluxon-owner(8).
 #include <grp.h>
+#include <signal.h>
 #include <unistd.h>
-
 
 #include "base/log.h"
 #include "base/process.h"
@@ -24,6 +24,9 @@ int fail(const Error& error) {
 
 int run(const Options& options) {
   const Config& config = options.config;
+  // KJ has another one for itself then.
+  kj::UnixEventPort::setReservedSignal(SIGUSR2);
+  kj::UnixEventPort::captureSignal(SIGUSR1);
   rpc::Daemon daemon;
   shm::FaultGuard::install("fluxon-owner");
   log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
@@ -62,7 +65,8 @@ int run(const Options& options) {
     rpc::announceReady(options.readyFd, "node " + options.node + ", http " + (address->empty() ? "off" : *address));
   };
   kj::Promise<void> announced = service.ready().then(announce).eagerlyEvaluate(nullptr);
-  daemon.stopped().exclusiveJoin(service.left()).wait(daemon.waitScope());
+  kj::Promise<void> dismissed = daemon.port().onSignal(SIGUSR1).then([&](siginfo_t) { service.leave("stopping: SIGUSR1"); });
+  daemon.stopped().exclusiveJoin(service.left()).exclusiveJoin(kj::mv(dismissed)).wait(daemon.waitScope());
   rpc::announceStopping();
   const NodeFiles::Loss& loss = service.loss();
   if (loss.what != NodeFiles::Loss::What::lock) service.stop().wait(daemon.waitScope());

@@ -113,9 +113,9 @@ kj::Promise<void> Service::farewell() {
   return link_.leave(keeps ? MasterLink::Values::kept : MasterLink::Values::gone);
 }
 
-void Service::leave() {
+void Service::leave(const char* why) {
   if (std::exchange(leaving_, true)) return;
-  log::info("everything is elsewhere: leaves for good");
+  log::info(std::string(why) + ": leaves for good");
   leave_->fulfill();
 }
 

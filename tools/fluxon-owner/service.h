@@ -25,10 +25,11 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   Error start();
   kj::Promise<void> ready() { return link_.firstJoined(); }
   void setHttp(std::string address) { link_.setHttp(std::move(address)); }
-  // Serves nothing any more, answers what is open, tells the master. The values stay for the next life, unless the master has told this
-  // owner to leave.
+  // Serves nothing any more, answers what is open, tells the master. The values stay for the next life, unless this owner leaves.
   kj::Promise<void> stop();
-  // Resolves when the master has told this owner to leave, or a file of the node is not there any more.
+  // From here on it leaves for good: stop() drops the values and tells the master so, and nothing of the node is left.
+  void leave(const char* why);
+  // Resolves when this owner leaves, or a file of the node is not there any more.
   kj::Promise<void> left() { return kj::mv(left_); }
   // Which file, and what went with it. Without the lock the process is to end as it is, without stop().
   const NodeFiles::Loss& loss() const { return loss_; }
@@ -50,7 +51,7 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   void ssdStartOver(const char* why) override { ssd_.startOver(why); }
   void unexport(ExportId id) override { peers_.unexport(id); }
   bool neighbour(const rpc::Peer& peer) override { return peers_.neighbour(peer); }
-  void leave() override;
+  void leave() override { leave("everything is elsewhere"); }
 
  private:
   kj::Promise<void> decided(Time until);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "shm/mapped_file.h"
@@ -299,10 +300,11 @@ class Supervisor {
   }
 
   void stop() {
-    phase_ = Phase::stoppingNodes;
+    const bool wasUp = std::exchange(phase_, Phase::stoppingNodes) == Phase::up;
     uv_timer_stop(&startTimer_);
     for (const auto& child : children_) uv_timer_stop(&child->restart);
-    for (size_t i = masters_; i < children_.size(); ++i) send(*children_[i], SIGTERM);
+    for (size_t i = masters_; i < children_.size(); ++i)
+      send(*children_[i], wasUp && !children_[i]->spec.node.empty() ? SIGUSR1 : SIGTERM);
     const auto due = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->timeToKill(); };
     uv_timer_start(&killTimer_, due, kKillNodesMs, kKillAllMs - kKillNodesMs);
     stopMore();

@@ -14,7 +14,9 @@
 //   4. A process that ends before it was ready while the whole starts ends the whole; later ends are followed by a restart after
 //      100 ms, doubled up to 10 s by each further end, and 100 ms again once it has lived for 10 s.
 //   5. Once all processes have left, the whole ends. Never while a master runs: owners of other hosts may count on it.
-//   6. A signal that was ignored when the supervisor was started stays ignored; one that was blocked then does not stay blocked.
+//   6. Of a cluster that was up nothing is to be left: its owners get SIGUSR1 (fluxon-owner(8)), drop their values and tell the master, so
+//      that the next term waits for none of them. A start that is given up and the kernel (1.) send SIGTERM, which keeps values.
+//   7. A signal that was ignored when the supervisor was started stays ignored; one that was blocked then does not stay blocked.
 #pragma once
 
 #include <cstdint>
