@@ -738,7 +738,7 @@ TEST_CASE("a master whose name is not known: fluxonctl names it and ends with 69
   for (const std::string server : {"127.53.0.2", "127.53.0.1"}) {
     CAPTURE(server);
     std::ofstream(resolver) << "nameserver " << server << "\n";
-    const Ended status = execute(apart + FLUXON_BIN "/fluxonctl --config " + config + " status'");
+    const Ended status = execute(apart + FLUXON_BIN "/fluxonctl --config " + config + " --timeout 2 status'");
     CHECK(status.status == 69);
     CHECK_MESSAGE(status.err.find(said) != std::string::npos, status.err);
   }
