@@ -9,6 +9,7 @@
 #include <string>
 
 #include "client/client.h"
+#include "client/sized.h"
 
 using fluxon::Code;
 using fluxon::Error;
@@ -26,6 +27,41 @@ struct fluxon_client {
 namespace {
 
 thread_local std::string lastError;
+
+// Sizes in the first release: 0.1.
+template <class T>
+struct First;
+#define FLUXON_FIRST(type, bytes)              \
+  template <>                                  \
+  struct First<type> {                         \
+    static constexpr size_t kBytes = bytes;    \
+    static constexpr const char* kName = #type; \
+  };                                           \
+  static_assert(sizeof(type) >= bytes)
+FLUXON_FIRST(fluxon_connect_options, 48);
+FLUXON_FIRST(fluxon_call_options, 16);
+FLUXON_FIRST(fluxon_put_options, 40);
+FLUXON_FIRST(fluxon_put_result, 24);
+FLUXON_FIRST(fluxon_holder, 56);
+FLUXON_FIRST(fluxon_grant, 40);
+FLUXON_FIRST(fluxon_stat, 1056);
+
+template <class T>
+Error optionsOf(const T* from, T& to) {
+  return client::readSized(from, First<T>::kBytes, First<T>::kName, to);
+}
+// What a call fills or consumes; null only where the call allows it.
+template <class T>
+Error checkSize(const T* sized) {
+  return sized ? client::checkSize(sized, First<T>::kBytes, First<T>::kName) : Error{};
+}
+// The calling program may know less of it.
+template <class T>
+void clear(T* sized) {
+  if (!client::sameRelease(sized)) return client::writeSized(T{}, sized);
+  *sized = T{};
+  sized->size = sizeof(T);
+}
 
 // Of a holder: `kind` is one of these, with the index of its word above; `handle` the slot that the word names.
 enum HolderKind : uint32_t { kNone = 0, kByHazard = 1, kByRing = 2 };
@@ -48,18 +84,29 @@ Error errorOf(const Result<client::Reply>& result) {
 Time deadlineAfter(uint32_t timeoutMs) {
   return fluxon::bootTime() + fluxon::milliseconds(timeoutMs == 0 ? FLUXON_DEFAULT_TIMEOUT_MS : timeoutMs);
 }
-Time deadlineOf(const fluxon_call_options* options) { return deadlineAfter(options ? options->timeout_ms : 0); }
+
+// The deadline of a call's options, or what is wrong with them.
+Result<Time> deadlineOf(const fluxon_call_options* options) {
+  fluxon_call_options known;
+  if (Error error = optionsOf(options, known); !error.ok()) return error;
+  return deadlineAfter(known.timeout_ms);
+}
 
 std::string_view keyOf(const void* key, size_t bytes) { return {static_cast<const char*>(key), bytes}; }
 
-client::Put putOf(const void* key, size_t keyBytes, uint64_t length, const fluxon_put_options* options) {
-  client::Put put{keyOf(key, keyBytes), length, 0, 0, deadlineAfter(options ? options->timeout_ms : 0)};
-  if (!options) return put;
-  put.flags = (options->reject_if_exists ? shm::kRejectIfExists : 0u) | (options->reject_if_in_flight ? shm::kRejectIfInFlight : 0u);
-  put.lease = options->lease;
-  put.replicas = options->replicas == 0 ? 1 : options->replicas;
-  if (options->source_node) put.sourceNode = options->source_node;
+Result<client::Put> putOf(const void* key, size_t keyBytes, uint64_t length, const fluxon_put_options* given) {
+  fluxon_put_options options;
+  if (Error error = optionsOf(given, options); !error.ok()) return error;
+  client::Put put{keyOf(key, keyBytes), length, 0, options.lease, deadlineAfter(options.timeout_ms)};
+  put.flags = (options.reject_if_exists ? shm::kRejectIfExists : 0u) | (options.reject_if_in_flight ? shm::kRejectIfInFlight : 0u);
+  if (options.replicas > 0) put.replicas = options.replicas;
+  if (options.source_node) put.sourceNode = options.source_node;
   return put;
+}
+
+fluxon_code putEnded(const Result<client::Done>& result, fluxon_put_result* to) {
+  if (result && to) client::writeSized({0, result.value().putId.value, result.value().replicas, 0}, to);
+  return finish(errorOf(result));
 }
 
 Error keyError(size_t bytes, size_t least = 1) {
@@ -87,16 +134,16 @@ const char* fluxon_sentence(fluxon_code code) { return fluxon::sentence(static_c
 const char* fluxon_code_name(fluxon_code code) { return fluxon::codeName(static_cast<Code>(code)); }
 const char* fluxon_last_error(void) { return lastError.c_str(); }
 
-fluxon_code fluxon_connect(const fluxon_connect_options* options, fluxon_client** out) {
+fluxon_code fluxon_connect(const fluxon_connect_options* given, fluxon_client** out) {
   return guarded([&]() -> fluxon_code {
     if (!out) return invalid("client is NULL");
     *out = nullptr;
-    static const fluxon_connect_options defaults = {};
-    if (!options) options = &defaults;
+    fluxon_connect_options options;
+    if (const Error error = optionsOf(given, options); !error.ok()) return finish(error);
     const auto text = [](const char* value, const char* otherwise) { return std::string(value ? value : otherwise); };
     Result<std::unique_ptr<client::Client>> connected = client::Client::connect(
-        text(options->shm_root, ""), text(options->cluster, "default"), text(options->node, ""),
-        text(options->name, program_invocation_short_name), options->prefault != 0, deadlineAfter(options->timeout_ms));
+        text(options.shm_root, ""), text(options.cluster, "default"), text(options.node, ""),
+        text(options.name, program_invocation_short_name), options.prefault != 0, deadlineAfter(options.timeout_ms));
     if (!connected) return finish(connected.error());
     *out = new fluxon_client{std::move(connected).value()};
     return FLUXON_OK;
@@ -108,14 +155,31 @@ const char* fluxon_node(const fluxon_client* client) { return client ? client->i
 fluxon_code fluxon_get(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options, fluxon_holder* holder) {
   return guarded([&]() -> fluxon_code {
     if (!client || !holder || (!key && keyBytes)) return invalid("client, key or holder is NULL");
+    fluxon_call_options known;
+    if (!client::sameRelease(holder) || !client::sameRelease(options)) [[unlikely]] {
+      if (const Error error = checkSize(holder); !error.ok()) return finish(error);
+      clear(holder);
+      if (const Error error = optionsOf(options, known); !error.ok()) return finish(error);
+      options = &known;
+    }
     client::Held held;
-    const Error error = client->impl->get(keyOf(key, keyBytes), [&] { return deadlineOf(options); }, held);
+    const auto deadline = [&] { return deadlineAfter(options ? options->timeout_ms : 0); };
+    const Error error = client->impl->get(keyOf(key, keyBytes), deadline, held);
     if (!error.ok()) {
-      *holder = fluxon_holder{};
+      clear(holder);
       return finish(error);
     }
-    const uint32_t kind = (held.byRing ? kByRing : kByHazard) | held.word << kKindBits;
-    *holder = {held.data, held.length, held.putId.value, static_cast<uint32_t>(held.source), kind, held.attachment, held.slotRef};
+    // Written member by member where they stay: a copy of what has just been written costs a tenth of a local hit.
+    fluxon_holder other;
+    fluxon_holder* const to = client::sameRelease(holder) ? holder : &other;
+    to->data = held.data;
+    to->length = held.length;
+    to->put_id = held.putId.value;
+    to->source = static_cast<uint32_t>(held.source);
+    to->kind = (held.byRing ? kByRing : kByHazard) | held.word << kKindBits;
+    to->owner = held.attachment;
+    to->handle = held.slotRef;
+    if (to != holder) client::writeSized(other, holder);
     return FLUXON_OK;
   });
 }
@@ -127,18 +191,17 @@ void fluxon_release(fluxon_holder* holder) {
   held.byRing = (holder->kind & ((1u << kKindBits) - 1)) == kByRing;
   held.word = holder->kind >> kKindBits;
   held.slotRef = holder->handle;
-  *holder = fluxon_holder{};
+  clear(holder);
   client::Client::release(held);
 }
 
 fluxon_code fluxon_put(fluxon_client* client, const void* key, size_t keyBytes, const void* data, uint64_t length,
-                       const fluxon_put_options* options, uint64_t* putId) {
+                       const fluxon_put_options* options, fluxon_put_result* result) {
   return guarded([&]() -> fluxon_code {
     if (!client || (!key && keyBytes) || (!data && length)) return invalid("client, key or data is NULL");
-    const Result<client::Done> result = client->impl->put(putOf(key, keyBytes, length, options), data);
-    if (result && putId) *putId = result.value().putId.value;
-    if (result && options && options->replicas_made) *options->replicas_made = result.value().replicas;
-    return finish(errorOf(result));
+    if (const Error error = checkSize(result); !error.ok()) return finish(error);
+    const Result<client::Put> put = putOf(key, keyBytes, length, options);
+    return put ? putEnded(client->impl->put(put.value(), data), result) : finish(put.error());
   });
 }
 
@@ -146,43 +209,69 @@ fluxon_code fluxon_put_start(fluxon_client* client, const void* key, size_t keyB
                              fluxon_grant* grant) {
   return guarded([&]() -> fluxon_code {
     if (!client || !grant || (!key && keyBytes)) return invalid("client, key or grant is NULL");
-    *grant = fluxon_grant{};
-    const Result<client::Granted> result = client->impl->putStart(putOf(key, keyBytes, length, options));
-    if (result) *grant = {result.value().data, result.value().length, result.value().attachment, result.value().slotRef, 0};
-    return finish(errorOf(result));
+    if (const Error error = checkSize(grant); !error.ok()) return finish(error);
+    clear(grant);
+    const Result<client::Put> put = putOf(key, keyBytes, length, options);
+    if (!put) return finish(put.error());
+    const Result<client::Granted> result = client->impl->putStart(put.value());
+    if (!result) return finish(result.error());
+    const client::Granted& granted = result.value();
+    client::writeSized({0, granted.data, granted.length, granted.attachment, granted.slotRef}, grant);
+    return FLUXON_OK;
   });
 }
 
-fluxon_code fluxon_commit(fluxon_grant* grant, const fluxon_call_options* options, uint64_t* putId) {
+namespace {
+
+// Consumes it.
+client::Granted grantedOf(fluxon_grant* grant) {
+  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
+                                grant->handle};
+  clear(grant);
+  return granted;
+}
+
+}  // namespace
+
+fluxon_code fluxon_commit(fluxon_grant* grant, const fluxon_call_options* options, fluxon_put_result* result) {
   return guarded([&]() -> fluxon_code {
     if (!grant || !grant->owner) return invalid("no grant");
-    const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
-                                  grant->handle};
-    *grant = fluxon_grant{};
-    const Result<client::Done> result = client::Client::commit(granted, deadlineOf(options));
-    if (result && putId) *putId = result.value().putId.value;
-    if (result) grant->replicas_made = result.value().replicas;
-    return finish(errorOf(result));
+    const client::Granted granted = grantedOf(grant);
+    Error error = checkSize(result);
+    const Result<Time> deadline = deadlineOf(options);
+    if (error.ok()) error = errorOf(deadline);
+    if (error.ok()) return putEnded(client::Client::commit(granted, deadline.value()), result);
+    client::Client::abort(granted);
+    return finish(error);
   });
 }
 
 void fluxon_abort(fluxon_grant* grant) {
   if (!grant || !grant->owner) return;
-  const client::Granted granted{static_cast<char*>(grant->data), grant->length, static_cast<client::Attachment*>(grant->owner),
-                                grant->handle};
-  *grant = fluxon_grant{};
+  const client::Granted granted = grantedOf(grant);
   (void)guarded([&] {
     client::Client::abort(granted);
     return FLUXON_OK;
   });
 }
 
+namespace {
+
+// A command that asks for nothing but its code, or for numbers of the reply.
+Result<client::Reply> run(fluxon_client* client, client::Call call, const fluxon_call_options* options, Effect effect) {
+  const Result<Time> deadline = deadlineOf(options);
+  if (!deadline) return deadline.error();
+  call.deadline = deadline.value();
+  return client->impl->command(call, effect);
+}
+
+}  // namespace
+
 fluxon_code fluxon_exists(fluxon_client* client, const void* key, size_t keyBytes, const fluxon_call_options* options) {
   return guarded([&]() -> fluxon_code {
     if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
     if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-    return finish(
-        errorOf(client->impl->command({.kind = Kind::exists, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)}, Effect::none)));
+    return finish(errorOf(run(client, {.kind = Kind::exists, .key = keyOf(key, keyBytes)}, options, Effect::none)));
   });
 }
 
@@ -190,14 +279,16 @@ fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t keyBy
                             fluxon_stat* stat) {
   return guarded([&]() -> fluxon_code {
     if (!client || !stat || (!key && keyBytes)) return invalid("client, key or stat is NULL");
-    *stat = fluxon_stat{};
+    if (const Error error = checkSize(stat); !error.ok()) return finish(error);
+    clear(stat);
     if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-    const Result<client::Stat> result = client->impl->stat(keyOf(key, keyBytes), deadlineOf(options));
+    const Result<Time> deadline = deadlineOf(options);
+    if (!deadline) return finish(deadline.error());
+    const Result<client::Stat> result = client->impl->stat(keyOf(key, keyBytes), deadline.value());
     if (!result) return finish(result.error());
-    stat->put_id = result.value().putId;
-    stat->length = result.value().length;
-    stat->lease = result.value().lease;
-    std::memcpy(stat->nodes, result.value().nodes.data(), std::min(result.value().nodes.size(), sizeof stat->nodes - 1));
+    fluxon_stat known{0, result.value().putId, result.value().length, result.value().lease, {}};
+    std::memcpy(known.nodes, result.value().nodes.data(), std::min(result.value().nodes.size(), sizeof known.nodes - 1));
+    client::writeSized(known, stat);
     return FLUXON_OK;
   });
 }
@@ -206,8 +297,7 @@ fluxon_code fluxon_remove(fluxon_client* client, const void* key, size_t keyByte
   return guarded([&]() -> fluxon_code {
     if (!client || (!key && keyBytes)) return invalid("client or key is NULL");
     if (const Error error = keyError(keyBytes); !error.ok()) return finish(error);
-    const client::Call call{.kind = Kind::remove, .key = keyOf(key, keyBytes), .deadline = deadlineOf(options)};
-    return finish(errorOf(client->impl->command(call, Effect::change)));
+    return finish(errorOf(run(client, {.kind = Kind::remove, .key = keyOf(key, keyBytes)}, options, Effect::change)));
   });
 }
 
@@ -215,8 +305,8 @@ fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_
                                 uint64_t* count) {
   return guarded([&]() -> fluxon_code {
     if (!client || !count || (!prefix && prefixBytes)) return invalid("client, prefix or count is NULL");
-    const client::Call call{.kind = Kind::countPrefix, .key = keyOf(prefix, prefixBytes), .deadline = deadlineOf(options)};
-    const Result<client::Reply> result = client->impl->command(call, Effect::none);
+    const Result<client::Reply> result =
+        run(client, {.kind = Kind::countPrefix, .key = keyOf(prefix, prefixBytes)}, options, Effect::none);
     *count = result.ok() ? result.value().valueBytes : 0;
     return finish(errorOf(result));
   });
@@ -246,6 +336,7 @@ fluxon_code listPage(fluxon_client* client, std::string_view prefix, std::string
 fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes,
                         uint64_t limit, const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
   std::string last;
+  Time deadline;
   const fluxon_code begun = guarded([&]() -> fluxon_code {
     if (!client || !callback || (!prefix && prefixBytes) || (!after && afterBytes)) {
       return invalid("client, prefix, after or callback is NULL");
@@ -253,17 +344,20 @@ fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefix
     for (const size_t bytes : {prefixBytes, afterBytes}) {
       if (const Error error = keyError(bytes, 0); !error.ok()) return finish(error);
     }
+    const Result<Time> until = deadlineOf(options);
+    if (!until) return finish(until.error());
+    deadline = until.value();
     last.assign(static_cast<const char*>(after ? after : ""), afterBytes);
     return FLUXON_OK;
   });
   if (begun != FLUXON_OK) return begun;
-  const Time deadline = deadlineOf(options);
   std::vector<client::Listed> entries;
   for (uint64_t left = limit == 0 ? UINT64_MAX : limit; left > 0;) {
     const fluxon_code code = listPage(client, keyOf(prefix, prefixBytes), last, std::min<uint64_t>(left, 1024), deadline, entries);
     if (code != FLUXON_OK || entries.empty()) return code;
     for (const client::Listed& entry : entries) {
-      if (left-- == 0 || !callback(context, entry.key.data(), entry.key.size(), entry.valueBytes, entry.putId)) return FLUXON_OK;
+      const fluxon_listed listed{sizeof listed, entry.key.data(), entry.key.size(), entry.valueBytes, entry.putId};
+      if (left-- == 0 || !callback(context, &listed)) return FLUXON_OK;
     }
   }
   return FLUXON_OK;
@@ -272,8 +366,7 @@ fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefix
 fluxon_code fluxon_lease_grant(fluxon_client* client, uint64_t ttlMs, const fluxon_call_options* options, uint64_t* lease) {
   return guarded([&]() -> fluxon_code {
     if (!client || !lease) return invalid("client or lease is NULL");
-    const client::Call call{.kind = Kind::leaseGrant, .valueBytes = ttlMs, .deadline = deadlineOf(options)};
-    const Result<client::Reply> result = client->impl->command(call, Effect::change);
+    const Result<client::Reply> result = run(client, {.kind = Kind::leaseGrant, .valueBytes = ttlMs}, options, Effect::change);
     *lease = result.ok() ? result.value().lease : 0;
     return finish(errorOf(result));
   });
@@ -282,15 +375,13 @@ fluxon_code fluxon_lease_grant(fluxon_client* client, uint64_t ttlMs, const flux
 fluxon_code fluxon_lease_keep_alive(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
   return guarded([&]() -> fluxon_code {
     if (!client) return invalid("client is NULL");
-    return finish(
-        errorOf(client->impl->command({.kind = Kind::leaseKeepAlive, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+    return finish(errorOf(run(client, {.kind = Kind::leaseKeepAlive, .lease = lease}, options, Effect::change)));
   });
 }
 
 fluxon_code fluxon_lease_revoke(fluxon_client* client, uint64_t lease, const fluxon_call_options* options) {
   return guarded([&]() -> fluxon_code {
     if (!client) return invalid("client is NULL");
-    return finish(
-        errorOf(client->impl->command({.kind = Kind::leaseRevoke, .lease = lease, .deadline = deadlineOf(options)}, Effect::change)));
+    return finish(errorOf(run(client, {.kind = Kind::leaseRevoke, .lease = lease}, options, Effect::change)));
   });
 }

@@ -302,7 +302,7 @@ TEST_CASE("client: a holder that was copied and released twice ends nobody's hol
   auto client = cluster.client();
   client.put("a", kLarge);
   client.put("b", valueOf(8, 100'000));
-  fluxon_holder first{}, copy{};
+  fluxon_holder first = FLUXON_INIT(fluxon_holder), copy{};
   REQUIRE(fluxon_get(client.raw(), "a", 1, nullptr, &first) == FLUXON_OK);
   copy = first;
   fluxon_release(&first);
@@ -319,7 +319,7 @@ TEST_CASE("client: a holder that was copied and released twice ends nobody's hol
 TEST_CASE("client: a listing after a key of a nonsensical length is refused like any other key") {
   Cluster cluster;
   auto client = cluster.client();
-  const auto callback = [](void*, const void*, size_t, uint64_t, uint64_t) { return 1; };
+  const auto callback = [](void*, const fluxon_listed*) { return 1; };
   CHECK(fluxon_list(client.raw(), "", 0, "x", SIZE_MAX, 0, nullptr, callback, nullptr) == FLUXON_INVALID_KEY);
   CHECK(fluxon_list(client.raw(), "x", SIZE_MAX, "", 0, 0, nullptr, callback, nullptr) == FLUXON_INVALID_KEY);
 }
@@ -658,20 +658,20 @@ TEST_CASE("client: a call without memory says so, wherever it ran out, and the c
   auto client = cluster.client("n0");
   fluxon_client* const raw = client.raw();
   const std::string key = "a key that is longer than what a string keeps within itself";
-  const auto listed = [](void*, const void*, size_t, uint64_t, uint64_t) { return 1; };
+  const auto listed = [](void*, const fluxon_listed*) { return 1; };
   uint64_t number = 0;
-  fluxon_stat stat{};
+  fluxon_stat stat = FLUXON_INIT(fluxon_stat);
   const std::map<std::string, std::function<fluxon_code()>> calls{
       {"put inline", [&] { return fluxon_put(raw, key.data(), key.size(), "x", 1, nullptr, nullptr); }},
       {"put", [&] { return fluxon_put(raw, key.data(), key.size(), kLarge.data(), kLarge.size(), nullptr, nullptr); }},
       {"put start", [&] {
-         fluxon_grant grant{};
+         fluxon_grant grant = FLUXON_INIT(fluxon_grant);
          const fluxon_code code = fluxon_put_start(raw, key.data(), key.size(), 5000, nullptr, &grant);
          fluxon_abort(&grant);
          return code;
        }},
       {"get", [&] {
-         fluxon_holder holder{};
+         fluxon_holder holder = FLUXON_INIT(fluxon_holder);
          const fluxon_code code = fluxon_get(raw, "there", 5, nullptr, &holder);
          fluxon_release(&holder);
          return code;
@@ -683,7 +683,7 @@ TEST_CASE("client: a call without memory says so, wherever it ran out, and the c
       {"list", [&] { return fluxon_list(raw, "", 0, key.data(), key.size(), 0, nullptr, listed, nullptr); }},
       {"lease", [&] { return fluxon_lease_grant(raw, 60'000, nullptr, &number); }},
       {"connect", [&] {
-         fluxon_connect_options options{};
+         fluxon_connect_options options = FLUXON_INIT(fluxon_connect_options);
          options.cluster = "t";
          options.node = "n0";
          options.shm_root = cluster.root().c_str();

@@ -1,6 +1,7 @@
 #!/bin/sh
 # What `cmake --install` puts into a prefix works by itself: ten lines of C and of C++ build and run with pkg-config and with
 # find_package(fluxon), against a cluster of the installed programs.
+# So does a program of the first release, which knows the headers of that alone.
 # usage: install_test.sh BUILD_DIR C_COMPILER CXX_COMPILER
 set -eu
 build=$1 cc=$2 cxx=$3
@@ -23,9 +24,9 @@ cat >"$work/hello.c" <<'END'
 #include <fluxon/fluxon.h>
 #include <stdio.h>
 int main(void) {
-  fluxon_connect_options options = {.cluster = "installed"};
+  fluxon_connect_options options = {.size = sizeof options, .cluster = "installed"};
   fluxon_client* client;
-  fluxon_holder holder;
+  fluxon_holder holder = FLUXON_INIT(fluxon_holder);
   if (fluxon_connect(&options, &client) || fluxon_put(client, "c", 1, "from C", 6, NULL, NULL)) return puts(fluxon_last_error()), 1;
   if (fluxon_get(client, "c", 1, NULL, &holder)) return puts(fluxon_last_error()), 1;
   printf("%.*s\n", (int)holder.length, (const char*)holder.data);
@@ -68,6 +69,15 @@ libdir=$(pkg-config --variable=libdir fluxon)
 "$cc" -Wall -Wextra -Werror -std=c11 "$work/hello.c" -o "$work/pc_c" $(pkg-config --cflags --libs fluxon) "-Wl,-rpath,$libdir"
 "$cxx" -Wall -Wextra -Werror -std=c++20 "$work/hello.cpp" -o "$work/pc_cpp" $(pkg-config --cflags --libs fluxon) "-Wl,-rpath,$libdir"
 check "$work/pc_c" "from C"
+# A program of the first release, whose symbols are all there under the version that they had then.
+abi=${0%/*}/../abi
+"$cc" -Wall -Wextra -Werror -std=c11 -isystem "$abi/0.1" "$abi/first_release.c" -o "$work/first_release" -L"$libdir" -lfluxon "-Wl,-rpath,$libdir"
+said=$("$work/first_release" installed) || true
+[ "$said" = runs ] || { echo "a program of the first release: $said"; exit 1; }
+nm -D --with-symbol-versions "$libdir/libfluxon.so" >"$work/exported"
+for name in $(sed -n 's/^FLUXON_API .*\b\(fluxon_[a-z_]*\)(.*/\1/p' "$abi/0.1/fluxon/fluxon.h"); do
+  grep -qE " T $name@@?FLUXON_0.1$" "$work/exported" || { echo "libfluxon.so lacks $name of release 0.1"; exit 1; }
+done
 check "$work/pc_cpp" "from C++"
 
 cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" >"$work/cmake.log" 2>&1 &&

@@ -79,7 +79,7 @@ CASES = [
     ('a page with an error', 'pages', append('man/fluxon-state.5', '.El\n'), 'El'),
     ('a page that is not installed', 'pages', replace('man/CMakeLists.txt', 'fluxon-state.5', ''), 'does not install'),
     ('an example that does not compile', 'examples',
-     replace('man/fluxon.3', 'fluxon_holder holder;', 'fluxon_bolder holder;'), 'does not compile'),
+     replace('man/fluxon.3', 'fluxon_holder holder =', 'fluxon_bolder holder ='), 'does not compile'),
     ('something unfinished', 'words', append('libfluxon/base/size.h', '// TO' + 'DO\n'), 'unfinished'),
     ('a path of one machine', 'words', append('README.md', '/wor' + 'k/here\n'), 'one machine'),
     ('a tab', 'style', append('libfluxon/base/size.h', '\tint x;\n'), 'tab'),

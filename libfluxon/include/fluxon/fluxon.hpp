@@ -72,11 +72,13 @@ enum class Source : uint32_t {
   remoteSsd = FLUXON_SOURCE_REMOTE_SSD
 };
 
+class Client;
+
 // The right to read a value; unchanged until destroyed, whatever happens to its key.
 class Holder {
  public:
-  explicit Holder(const fluxon_holder& raw) : raw_(raw) {}
-  Holder(Holder&& other) noexcept : raw_(std::exchange(other.raw_, fluxon_holder{})) {}
+  Holder() { raw_.size = sizeof raw_; }  // of nothing
+  Holder(Holder&& other) noexcept : raw_(std::exchange(other.raw_, FLUXON_INIT(fluxon_holder))) {}
   Holder& operator=(Holder&& other) noexcept {
     std::swap(raw_, other.raw_);
     return *this;
@@ -91,7 +93,8 @@ class Holder {
   Source source() const { return static_cast<Source>(raw_.source); }
 
  private:
-  fluxon_holder raw_;
+  friend class Client;
+  fluxon_holder raw_{};
 };
 
 namespace detail {
@@ -100,9 +103,9 @@ inline bool okOrMiss(fluxon_code code) {
   if (code != FLUXON_OK && code != FLUXON_MISS) fail(code);
   return code == FLUXON_OK;
 }
-inline PutResult putResult(fluxon_code code, uint64_t putId, uint32_t replicas) {
+inline PutResult putResult(fluxon_code code, const fluxon_put_result& result) {
   switch (code) {
-    case FLUXON_OK: return {PutOutcome::done, putId, replicas};
+    case FLUXON_OK: return {PutOutcome::done, result.put_id, result.replicas};
     case FLUXON_EXISTS: return {PutOutcome::exists};
     case FLUXON_IN_FLIGHT: return {PutOutcome::inFlight};
     default: fail(code);
@@ -114,7 +117,7 @@ inline PutResult putResult(fluxon_code code, uint64_t putId, uint32_t replicas) 
 class Grant {
  public:
   explicit Grant(const fluxon_grant& raw) : raw_(raw) {}
-  Grant(Grant&& other) noexcept : raw_(std::exchange(other.raw_, fluxon_grant{})) {}
+  Grant(Grant&& other) noexcept : raw_(std::exchange(other.raw_, FLUXON_INIT(fluxon_grant))) {}
   Grant& operator=(Grant&& other) noexcept {
     std::swap(raw_, other.raw_);
     return *this;
@@ -123,10 +126,10 @@ class Grant {
 
   std::span<std::byte> bytes() { return {static_cast<std::byte*>(raw_.data), static_cast<size_t>(raw_.length)}; }
   PutResult commit(uint32_t timeoutMs = 0) && {
-    const fluxon_call_options options{timeoutMs};
-    uint64_t putId = 0;
-    const fluxon_code code = fluxon_commit(&raw_, &options, &putId);
-    return detail::putResult(code, putId, raw_.replicas_made);
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
+    fluxon_put_result result = FLUXON_INIT(fluxon_put_result);
+    const fluxon_code code = fluxon_commit(&raw_, &options, &result);
+    return detail::putResult(code, result);
   }
   void abort() && { fluxon_abort(&raw_); }
 
@@ -152,7 +155,7 @@ class Client {
  public:
   explicit Client(const ConnectOptions& options = {}) {
     const auto text = [](const std::string& value) { return value.empty() ? nullptr : value.c_str(); };
-    const fluxon_connect_options raw{options.cluster.c_str(), text(options.node), text(options.shmRoot), text(options.name),
+    const fluxon_connect_options raw{sizeof raw, options.cluster.c_str(), text(options.node), text(options.shmRoot), text(options.name),
                                      options.timeoutMs, options.prefault ? 1u : 0u};
     if (const fluxon_code code = fluxon_connect(&raw, &raw_); code != FLUXON_OK) detail::fail(code);
   }
@@ -167,18 +170,16 @@ class Client {
   std::string node() const { return fluxon_node(raw_); }
 
   std::optional<Holder> get(std::string_view key, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
-    fluxon_holder holder{};
-    if (!detail::okOrMiss(fluxon_get(raw_, key.data(), key.size(), &options, &holder))) return std::nullopt;
-    return Holder(holder);
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
+    std::optional<Holder> holder(std::in_place);  // filled in its place: a copy costs a tenth of a local hit
+    if (!detail::okOrMiss(fluxon_get(raw_, key.data(), key.size(), &options, &holder->raw_))) holder.reset();
+    return holder;
   }
   PutResult put(std::string_view key, std::span<const std::byte> value, const PutOptions& options = {}) {
-    fluxon_put_options raw = convert(options);
-    uint64_t putId = 0;
-    uint32_t replicas = 0;
-    raw.replicas_made = &replicas;
-    const fluxon_code code = fluxon_put(raw_, key.data(), key.size(), value.data(), value.size(), &raw, &putId);
-    return detail::putResult(code, putId, replicas);
+    const fluxon_put_options raw = convert(options);
+    fluxon_put_result result = FLUXON_INIT(fluxon_put_result);
+    const fluxon_code code = fluxon_put(raw_, key.data(), key.size(), value.data(), value.size(), &raw, &result);
+    return detail::putResult(code, result);
   }
   PutResult put(std::string_view key, std::string_view value, const PutOptions& options = {}) {
     return put(key, std::as_bytes(std::span(value.data(), value.size())), options);
@@ -186,28 +187,28 @@ class Client {
   // nullopt: `outcome` says why.
   std::optional<Grant> putStart(std::string_view key, uint64_t length, const PutOptions& options = {}, PutOutcome* outcome = nullptr) {
     const fluxon_put_options raw = convert(options);
-    fluxon_grant grant{};
-    const PutResult result = detail::putResult(fluxon_put_start(raw_, key.data(), key.size(), length, &raw, &grant), 0, 0);
+    fluxon_grant grant = FLUXON_INIT(fluxon_grant);
+    const PutResult result = detail::putResult(fluxon_put_start(raw_, key.data(), key.size(), length, &raw, &grant), {});
     if (outcome) *outcome = result.outcome;
     if (!result) return std::nullopt;
     return Grant(grant);
   }
   bool exists(std::string_view key, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
     return detail::okOrMiss(fluxon_exists(raw_, key.data(), key.size(), &options));
   }
   std::optional<Stat> stat(std::string_view key, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
-    fluxon_stat raw{};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
+    fluxon_stat raw = FLUXON_INIT(fluxon_stat);
     if (!detail::okOrMiss(fluxon_stat_key(raw_, key.data(), key.size(), &options, &raw))) return std::nullopt;
     return Stat{raw.put_id, raw.length, raw.lease, raw.nodes};
   }
   bool remove(std::string_view key, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
     return detail::okOrMiss(fluxon_remove(raw_, key.data(), key.size(), &options));
   }
   uint64_t countPrefix(std::string_view prefix, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
     uint64_t count = 0;
     check(fluxon_count_prefix(raw_, prefix.data(), prefix.size(), &options, &count));
     return count;
@@ -215,26 +216,26 @@ class Client {
   // Calls each(ListedKey) in byte order; `each` returns false to stop.
   void list(std::string_view prefix, std::string_view after, uint64_t limit, const std::function<bool(const ListedKey&)>& each,
             uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
-    const auto callback = [](void* context, const void* key, size_t keyBytes, uint64_t length, uint64_t putId) -> int {
-      const ListedKey listed{{static_cast<const char*>(key), keyBytes}, length, putId};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
+    const auto callback = [](void* context, const fluxon_listed* raw) -> int {
+      const ListedKey listed{{static_cast<const char*>(raw->key), raw->key_bytes}, raw->length, raw->put_id};
       return (*static_cast<const std::function<bool(const ListedKey&)>*>(context))(listed) ? 1 : 0;
     };
     check(fluxon_list(raw_, prefix.data(), prefix.size(), after.data(), after.size(), limit, &options, callback,
                       const_cast<std::function<bool(const ListedKey&)>*>(&each)));
   }
   uint64_t leaseGrant(uint64_t ttlMs, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
     uint64_t lease = 0;
     check(fluxon_lease_grant(raw_, ttlMs, &options, &lease));
     return lease;
   }
   void leaseKeepAlive(uint64_t lease, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
     check(fluxon_lease_keep_alive(raw_, lease, &options));
   }
   void leaseRevoke(uint64_t lease, uint32_t timeoutMs = 0) {
-    const fluxon_call_options options{timeoutMs};
+    const fluxon_call_options options{sizeof options, timeoutMs, 0};
     check(fluxon_lease_revoke(raw_, lease, &options));
   }
 
@@ -243,8 +244,9 @@ class Client {
     if (code != FLUXON_OK) detail::fail(code);
   }
   static fluxon_put_options convert(const PutOptions& options) {
-    return {options.timeoutMs, options.onExisting == OnExisting::reject ? 1u : 0u, options.onInFlight == OnInFlight::reject ? 1u : 0u,
-            options.replicas, options.lease, options.sourceNode.empty() ? nullptr : options.sourceNode.c_str(), nullptr};
+    return {sizeof(fluxon_put_options), options.timeoutMs,
+            options.onExisting == OnExisting::reject ? 1u : 0u, options.onInFlight == OnInFlight::reject ? 1u : 0u,
+            options.replicas, options.lease, options.sourceNode.empty() ? nullptr : options.sourceNode.c_str()};
   }
   fluxon_client* raw_ = nullptr;
 };
