@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -13,15 +14,16 @@
 
 namespace fluxon::bench {
 
-// Blocks until the owner has touched its whole segment; ends the process if that takes longer than a minute. `root` empty: the default.
-inline void awaitPopulated(const std::string& root, const std::string& cluster, const std::string& node) {
+// Blocks until the owner has touched its whole segment, and returns the bytes of data in it; ends the process if that takes longer than
+// a minute. `root` empty: the default.
+inline uint64_t awaitPopulated(const std::string& root, const std::string& cluster, const std::string& node) {
   Result<shm::Paths> paths = shm::Paths::of(root, cluster);
   if (paths) {
     Result<shm::MappedFile> map = shm::MappedFile::open(paths->file(node, "segment"), shm::Access::readOnly);
     if (map) {
       const auto& header = *reinterpret_cast<const shm::SegmentHeader*>(map->data());
       for (int ms = 0; ms < 60'000; ++ms) {
-        if (header.populatedBytes.load(std::memory_order_acquire) >= header.dataBytes) return;
+        if (header.populatedBytes.load(std::memory_order_acquire) >= header.dataBytes) return header.dataBytes;
         ::usleep(1000);
       }
     }

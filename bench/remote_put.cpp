@@ -8,8 +8,8 @@
 // value in the same round, but for the put that stays beside puts elsewhere, which is that of the first way: that sum has the
 // copy into shared memory, the round trips of a put, and the bytes' way; what it has not is a second writer or the master's
 // order to bring the copy. Values overwrite a working set of kFootprint bytes. COMMAND drains the near node after the first way
-// is through; a put that is never committed keeps the node from leaving. A way whose value is not on the other host afterwards
-// is not judged, and the verdict is no. scripts/bench remote-put runs it.
+// is through; a value that is larger than the far segment keeps the node from leaving. A way whose value is not on the other host
+// afterwards is not judged, and the verdict is no. scripts/bench remote-put runs it.
 #include "plain_tcp.h"
 #include "two_hosts.h"
 
@@ -46,16 +46,17 @@ int run(int argc, char** argv) {
   char* const memory = populated(kFootprint);
   char* const values = populated(kFootprint);
   const int socket = connectPlain(source.port(), "");
-  Client near = hostClient(argc, argv, "near"), far = hostClient(argc, argv, "far");
+  uint64_t farBytes = 0;
+  Client near = hostClient(argc, argv, "near"), far = hostClient(argc, argv, "far", &farBytes);
   std::printf("congestion control %s on both sides, pieces of %llu KiB, crc32c on both sides, one value at a time\n",
               congestionOf(socket).c_str(), static_cast<unsigned long long>(kPiece >> 10));
   double least = 1e9, leastUs = 0;
   bool broken = false;
   double local[std::size(kSizes)] = {};  // us of a put that stays, median
-  std::optional<Grant> open;
   for (const bool elsewhere : {false, true}) {
     if (elsewhere) {
-      open = near.putStart("never committed", 16 * kMiB);
+      std::optional<Grant> stays = near.putStart("stays", farBytes + kMiB);
+      std::move(*stays).commit();
       if (std::system(argument(argc, argv, "--drain", "false").c_str()) != 0) return std::fprintf(stderr, "remote_put: cannot drain\n"), 70;
     }
     for (size_t s = 0; s < std::size(kSizes); ++s) {

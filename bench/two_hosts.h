@@ -11,9 +11,11 @@
 
 namespace fluxon::bench {
 
-inline Client hostClient(int argc, char** argv, const std::string& node) {
+// `segmentBytes`, if asked for: of the data in the owner's segment.
+inline Client hostClient(int argc, char** argv, const std::string& node, uint64_t* segmentBytes = nullptr) {
   const std::string cluster = argument(argc, argv, "--cluster", "default"), root = argument(argc, argv, "--" + node + "-root", "");
-  awaitPopulated(root, cluster, node);
+  const uint64_t bytes = awaitPopulated(root, cluster, node);
+  if (segmentBytes) *segmentBytes = bytes;
   return Client(ConnectOptions{.cluster = cluster, .node = node, .shmRoot = root, .prefault = true});
 }
 

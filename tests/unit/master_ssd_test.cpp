@@ -381,6 +381,22 @@ TEST_CASE("ssd commit: who waits for room does not wait for the pause after busy
   CHECK(a.answer(get).ssd);
 }
 
+TEST_CASE("ssd commit: of the victims that were busy the one that has been persisted is asked again, and no other") {
+  Ssds w;
+  Owner a = w.on("a");
+  constexpr int kValues = 16;
+  for (int i = 0; i < kValues; ++i) a.put("v" + std::to_string(i), kSegment / kValues);
+  const OperationId put = a.start("more", kSegment / kValues);
+  while (!a.orders(CommandKind::reclaim).empty()) a.reclaimDone(ReclaimResult::busy);
+  CHECK_FALSE(a.answered(put));
+  CHECK(commit(a, {"v7", idOf(a, "v7"), 0, kSegment / kValues}));
+  REQUIRE(a.orders(CommandKind::reclaim).size() == 1);
+  REQUIRE(a.orders(CommandKind::reclaim)[0].items.size() == 1);
+  CHECK(a.orders(CommandKind::reclaim)[0].items[0].key == "v7");
+  a.reclaimDone(ReclaimResult::ok);
+  CHECK(a.answered(put));
+}
+
 TEST_CASE("ssd: memory anywhere comes before an SSD, and the owner's own SSD before those of others") {
   Ssds w;
   Owner a = w.on("a"), b = w.on("b");

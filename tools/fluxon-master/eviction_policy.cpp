@@ -108,6 +108,11 @@ void EvictionPolicy::retryBusy() {
     while (list(State::Busy).count > 0) restamp(list(State::Busy).oldest, State::Reused);
 }
 
+void EvictionPolicy::retry(Id id) {
+    const Slot slot = liveIndex_.find(nodes_, id);
+    if (slot != kNone && nodes_[slot].state == State::Busy) restamp(slot, State::Reused);
+}
+
 bool EvictionPolicy::propose(Id id) {
     const Slot slot = liveIndex_.find(nodes_, id);
     if (slot == kNone || nodes_[slot].state == State::Candidate || nodes_[slot].state == State::Busy) return false;

@@ -7,12 +7,12 @@
 //      └──────────► Reused ─────────┴► Candidate ── evicted ──► GhostOnce / GhostReused ──► forgotten
 //   (its ghost was known)  ▲            │  ▲
 //                          │       busy ▼  │ propose            remove: from any live state, leaves no ghost
-//                          └─ retryBusy ─ Busy
+//                   retry, └─ retryBusy ─ Busy
 //
 // Invariants
 //  1. A replica is in exactly one live state from insert to evicted or remove; bytes() is the sum over live states, Candidate included:
 //     the owner frees bytes only when it confirms.
-//  2. nextVictim never returns an id that is Candidate or Busy: between two proposals of one id lie a busy and a retryBusy. So whoever
+//  2. nextVictim never returns an id that is Candidate or Busy: between two proposals of one id lie a busy and a retry. So whoever
 //     asks on after a busy comes through all replicas once.
 //  3. The replica inserted last is proposed only when no other is left to propose; those that are Busy are not.
 //  4. Ghosts are never more than the live replicas, and never more bytes than the capacity. A replica or a ghost takes some 65 B with its
@@ -67,6 +67,8 @@ public:
     void busy(Id id);
     // What was set aside goes on as just reused, and may be proposed again. The caller bounds how often.
     void retryBusy();
+    // The same of this one alone. Ignored unless it was set aside.
+    void retry(Id id);
     // Makes this one a candidate out of its turn. False: it is not here, is a candidate already, or is set aside.
     bool propose(Id id);
 

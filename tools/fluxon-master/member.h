@@ -139,6 +139,7 @@ class Member : public std::enable_shared_from_this<Member> {
   // has not met a busy one; a round is over when nobody is left to ask.
   Time retryVictims{0};
   bool roundOver = false;
+  Time roundEnded{0};
   Duration busyBackOff{0};
 };
 

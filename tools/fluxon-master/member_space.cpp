@@ -39,9 +39,22 @@ void MemberSpace::account(Record& record, Use to) {
     --replicas_;
     record.key = nullptr;
     if (record.leased) leasedBytes_ -= record.extent.length, record.leased = false;
-    if (record.busy) busyBytes_ -= record.extent.length, busy_.erase(record.extent.offset), record.busy = false;
+    forgetBusy(record);
   }
   record.use = to;
+}
+
+void MemberSpace::forgetBusy(Record& record) {
+  if (!std::exchange(record.busy, false)) return;
+  busyBytes_ -= record.extent.length;
+  busy_.erase(record.extent.offset);
+}
+
+void MemberSpace::retry(uint64_t offset) {
+  Record* record = find(offset);
+  if (!record || !record->busy) return;
+  forgetBusy(*record);
+  policy_.retry(offset);
 }
 
 void MemberSpace::route(uint64_t offset, KeyEntry* key, uint64_t keyHash, bool leased) {

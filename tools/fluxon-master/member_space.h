@@ -19,7 +19,8 @@
 //      registration. No clock frees.
 //      (An owner that is fenced has no free extents; its next life says what is in use.)
 //   2. The policy knows exactly the routed extents without a key lease; those being reclaimed are its candidates.
-//      Those that answered busy when they were asked last are known as such (`busy`) until they are asked again or their route ends.
+//      Those that answered busy when they were asked last are known as such (`busy`) until they are asked again, or they or
+//      what made them busy ends.
 //   3. The bytes by use add up to what the allocator counts as used.
 // One thread. No clock: times are handed in.
 #pragma once
@@ -89,6 +90,7 @@ class MemberSpace {
   void reclaimBusy(uint64_t offset);   // reclaiming → routed; no victim before retryBusy()
   void reclaimed(uint64_t offset);     // reclaiming → free
   void retryBusy() { policy_.retryBusy(); }
+  void retry(uint64_t offset);         // this one alone, if it was busy: what made it so is over
 
   uint64_t capacity() const { return allocator_.capacity(); }
   uint64_t freeBytes() const { return allocator_.freeBytes(); }
@@ -114,6 +116,7 @@ class MemberSpace {
 
  private:
   void account(Record& record, Use to);
+  void forgetBusy(Record& record);
 
   ExtentAllocator allocator_;
   EvictionPolicy policy_;

@@ -135,8 +135,9 @@ void MasterCore::serveWaiting(Member& member, Time now) {
   }
 }
 
-// Everybody has been asked: asking again at once would ask the same ones.
+// Everybody has been asked: asking again at once would ask the same ones. The pauses grow while rounds follow each other in vain.
 void MasterCore::backOff(Member& member, Time now) {
+  if (now - std::exchange(member.roundEnded, now) > kMostBackOff * 2) member.busyBackOff = Duration{0};
   member.busyBackOff = std::clamp(member.busyBackOff * 2, kLeastBackOff, kMostBackOff);
   member.retryVictims = now + member.busyBackOff;
 }
@@ -226,7 +227,8 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
   if (found == member.orders.end() || found->second.kind != rpc::CommandKind::reclaim) return;
   const std::vector<rpc::Version> items = std::move(found->second.items);
   member.orders.erase(found);
-  size_t freed = 0, busy = 0;
+  size_t busy = 0;
+  bool letGo = false;
   for (size_t i = 0; i < items.size(); ++i) {
     // An answer that is too short counts as busy: nothing is freed without the owner's word.
     const rpc::ReclaimResult result = i < request.results.size() ? request.results[i] : rpc::ReclaimResult::busy;
@@ -238,7 +240,7 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       continue;
     }
     if (result == rpc::ReclaimResult::ok) {
-      ++freed;
+      letGo = letGo || record->busy;
       member.evictLeft -= std::min(member.evictLeft, record->extent.length);
       ++member.evictions;
       ++counters_.evictions;
@@ -262,7 +264,8 @@ void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time n
       settleRoute(entry);
     }
   }
-  if (freed > 0) member.busyBackOff = Duration{0};
+  // One that was read when it was asked before: asking the busy ones pays.
+  if (letGo) member.busyBackOff = Duration{0};
   if (busy > 0 && member.retryVictims.ns == 0) member.retryVictims = now + kMostBackOff;
   serveWaiting(member, now);
   askVictims(member, now);

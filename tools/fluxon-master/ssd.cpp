@@ -50,24 +50,23 @@ void MasterCore::ssdCommit(Member& member, const rpc::Request& request, Time now
     KeyEntry* const entry = table_.find(item.key);
     // Nor what has a key lease: an SSD does not know of it, and a next term would take it for good.
     const bool current = entry && !entry->change && entry->putId == item.putId && entry->bytes == item.bytes && !entry->lease;
-    if (!current || !member.ssdLife || !replicaOf(*entry, member, Medium::memory)) {
+    const Replica* const here = current ? replicaOf(*entry, member, Medium::memory) : nullptr;
+    if (!here || !member.ssdLife) {
       FLUXON_MARK("master: a commit to an SSD comes too late");
       ++counters_.ssdCommitsIgnored;
       answer.offsets.push_back(i);
       continue;
     }
     ++counters_.ssdCommits;
+    // It may have been a busy victim for being persisted alone.
+    member.space.retry(here->offset);
     const Replica* const known = replicaOf(*entry, member, Medium::ssd);
     if (known && known->ssd == member.ssdLife) continue;
     dropReplica(*entry, member, Medium::ssd);
     addReplica(*entry, {&member, 0, member.ssdLife});
   }
   reply(member, std::move(answer));
-  if (!member.wantsSpace()) return;
-  // Victims may have been busy for being persisted alone.
-  member.retryVictims = now;
-  member.busyBackOff = Duration{0};
-  askVictims(member, now);
+  if (member.wantsSpace()) askVictims(member, now);
 }
 
 void MasterCore::ssdEvicted(Member& member, const rpc::Request& request) {
