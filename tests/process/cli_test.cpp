@@ -257,6 +257,29 @@ TEST_CASE("an output file that cannot be replaced is written in place: a mounted
   CHECK(std::distance(fs::directory_iterator(closed), fs::directory_iterator()) == 1);
 }
 
+TEST_CASE("fluxonctl get -o makes what a link leads to, and replaces no link") {
+  Cluster cluster;
+  REQUIRE(ctl(cluster, "put key", "printf value | ").status == 0);
+  const std::string folder = cluster.folder() + "/links";
+  fs::create_directory(folder);
+  fs::create_directory(folder + "/deeper");
+  const auto get = [&](const std::string& name) { return ctl(cluster, "get key -o " + folder + "/" + name); };
+  fs::create_symlink("deeper/made", folder + "/second");
+  fs::create_symlink("second", folder + "/first");
+  CHECK(get("first").status == 0);
+  CHECK(read(folder + "/deeper/made") == "value");
+  CHECK(fs::is_symlink(folder + "/first"));
+  CHECK(fs::is_symlink(folder + "/second"));
+  fs::create_symlink("itself", folder + "/itself");
+  fs::create_symlink("nowhere/file", folder + "/lost");
+  for (const auto& [name, why] : {std::pair{"itself", "Too many levels"}, {"lost", "No such file"}}) {
+    const Ended ended = get(name);
+    CHECK(ended.status == 71);
+    CHECK_MESSAGE(ended.err.find(why) != std::string::npos, ended.err);
+    CHECK(fs::is_symlink(folder + "/" + name));
+  }
+}
+
 TEST_CASE("read -o takes keys of every length, each to a file of its own") {
   Cluster cluster;
   const std::string folder = cluster.folder() + "/values";

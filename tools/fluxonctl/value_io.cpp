@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/size.h"
@@ -20,6 +18,7 @@ namespace {
 
 constexpr uint64_t kSmallestWithBar = 64 * kMiB;
 constexpr size_t kPiece = 4 * kMiB;
+constexpr int kMostLinks = 40;  // as the kernel
 
 struct Unlink {
   std::string path;
@@ -108,7 +107,7 @@ namespace {
 // Does the way to the file, from link to link, lead over procfs? What /dev/stdout and its like name is somebody's open file: its place
 // is kept. The kind of file system decides, not how the path is written.
 bool leadsOverProc(std::filesystem::path path) {
-  for (int links = 0; links < 40; ++links) {
+  for (int links = 0; links < kMostLinks; ++links) {
     const shm::Descriptor at(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct statfs fs {};
     if (!at || ::fstatfs(at.get(), &fs) != 0) return false;
@@ -126,14 +125,28 @@ Error writeInPlace(const std::string& path, int flags, std::span<const std::byte
   return file ? writeAll(file.get(), bytes, path) : systemError("open " + path, errno);
 }
 
+// Where links lead to in the end, which need not be there.
+Result<std::string> endOfLinks(std::filesystem::path path) {
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    if (!std::filesystem::is_symlink(std::filesystem::symlink_status(path, error))) return path.string();
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) return systemError("read the link " + path.string(), error.value());
+    path = path.parent_path() / target;
+  }
+  return systemError("open " + path.string(), ELOOP);
+}
+
 }  // namespace
 
 Error replaceFile(const std::string& path, std::span<const std::byte> bytes) {
   struct stat info;
   const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) return systemError("open " + path, errno);
   if (exists && (!S_ISREG(info.st_mode) || leadsOverProc(path))) return writeInPlace(path, O_APPEND, bytes);
-  char real[PATH_MAX];
-  const std::string target = exists && ::realpath(path.c_str(), real) ? real : path;  // a link stays, what it leads to is replaced
+  Result<std::string> end = endOfLinks(path);  // a link stays, what it leads to is replaced, or made
+  if (!end) return end.error();
+  const std::string target = std::move(end).value();
   std::string temporary = target.substr(0, target.rfind('/') + 1) + ".fluxonctl-XXXXXX";  // the name of `target` may be as long as can be
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
   const bool closed = errno == EACCES || errno == EPERM || errno == EROFS;
@@ -145,6 +158,8 @@ Error replaceFile(const std::string& path, std::span<const std::byte> bytes) {
   ::umask(mask);
   if (::fchmod(fd, exists ? info.st_mode & 07777 : 0666 & ~mask) != 0) return systemError("chmod " + temporary, errno);
   if (Error error = writeAll(fd, bytes, temporary); !error.ok()) return error;
+  // Somebody may have put something there meanwhile.
+  if (struct stat now; ::lstat(target.c_str(), &now) == 0 && !S_ISREG(now.st_mode)) return systemError("replace " + target, EEXIST);
   if (::rename(temporary.c_str(), target.c_str()) == 0) {
     unlink.path.clear();
     return {};
