@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -28,13 +29,21 @@ DIR* openFolder(const std::string& path) {
 }
 
 // "a symbolic link of user 5, not a folder"
-std::string describe(const struct stat& info) {
+std::string describe(const struct stat& info, const char* wanted) {
   const char* kind = S_ISLNK(info.st_mode)    ? "a symbolic link"
                      : S_ISREG(info.st_mode)  ? "a file"
+                     : S_ISDIR(info.st_mode)  ? "a folder"
                      : S_ISFIFO(info.st_mode) ? "a fifo"
                      : S_ISSOCK(info.st_mode) ? "a socket"
                                               : "a device";
-  return std::string(kind) + " of user " + std::to_string(info.st_uid) + ", not a folder";
+  return std::string(kind) + " of user " + std::to_string(info.st_uid) + ", not " + wanted;
+}
+
+bool everybodyWrites(const struct stat& info) {
+  return S_ISDIR(info.st_mode) && (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+}
+Error openToAll(const std::string& path) {
+  return {Code::denied, path + " can be written by everybody, who could replace what is below it (accepted: mode o-w, or sticky)"};
 }
 
 // Of one path, as it is spelled.
@@ -47,9 +56,7 @@ Error checkSteps(const std::string& path) {
       return {Code::denied, step + " belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid()) +
                                 " or root: who could replace what is below it"};
     }
-    if (S_ISDIR(info.st_mode) && (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0) {
-      return {Code::denied, step + " can be written by everybody, who could replace what is below it (accepted: mode o-w, or sticky)"};
-    }
+    if (everybodyWrites(info)) return openToAll(step);
     if (end == std::string::npos) return {};
   }
 }
@@ -93,25 +100,54 @@ std::vector<std::string> Paths::nodes() const {
 Error checkFolder(const std::string& path) {
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT ? Error() : systemError("stat " + path, errno);
-  if (!S_ISDIR(info.st_mode)) return {Code::denied, path + " is in the way: " + describe(info)};
+  if (!S_ISDIR(info.st_mode)) return {Code::denied, path + " is in the way: " + describe(info, "a folder")};
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
     return {Code::denied, path + " belongs to user " + std::to_string(info.st_uid) + ", not to " + std::to_string(::geteuid())};
   }
   return {};
 }
 
+Result<int> groupOf(const std::string& name) {
+  if (name.empty()) return -1;
+  const ::group* found = ::getgrnam(name.c_str());
+  if (!found) return Error{Code::badConfig, "common.shm_group: no group '" + name + "'"};
+  return static_cast<int>(found->gr_gid);
+}
+
+namespace {
+
+// Of a folder that is there. Nothing says who has made it and for what, so nothing of it is changed.
+Error checkPresent(const std::string& path, int group) {
+  // Who makes it at this moment gives it to the group next: a few more looks.
+  for (int attempt = 0;; ++attempt) {
+    if (Error error = checkFolder(path); !error.ok()) return error;
+    struct stat info;
+    if (::lstat(path.c_str(), &info) != 0) return systemError("stat " + path, errno);
+    if (everybodyWrites(info)) return openToAll(path);
+    const bool theirs = group >= 0 && info.st_gid == static_cast<gid_t>(group);
+    if (group < 0 || (info.st_mode & (theirs ? S_IXGRP : S_IXOTH)) != 0) return {};
+    if (attempt >= 10) {
+      const ::group* found = ::getgrgid(static_cast<gid_t>(group));
+      const std::string name = found ? found->gr_name : std::to_string(group);
+      return {Code::denied, path + " was there and does not let group " + name + " of common.shm_group in (chgrp " + name + " " + path +
+                                " && chmod 0750 " + path + ", or remove it while nothing runs there)"};
+    }
+    ::usleep(5000);
+  }
+}
+
+}  // namespace
+
 Error makeDirectory(const std::string& path, int group) {
-  const bool made = ::mkdir(path.c_str(), 0700) == 0;
-  if (!made && errno != EEXIST) return createError("mkdir", path, errno);
-  if (Error error = checkFolder(path); !error.ok()) return error;
-  struct stat info;
-  if (::lstat(path.c_str(), &info) != 0) return systemError("stat " + path, errno);
-  // A folder that is there keeps its mode, which may let a group in, unless others can write to it.
-  if (info.st_uid != ::geteuid() || (group < 0 && !made && (info.st_mode & 0027) == 0)) return {};
-  if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0)
-    return systemError("chown " + path, errno);
-  if (::chmod(path.c_str(), group >= 0 ? 0750 : 0700) != 0) return systemError("chmod " + path, errno);
-  return {};
+  if (::mkdir(path.c_str(), 0700) != 0) return errno == EEXIST ? checkPresent(path, group) : createError("mkdir", path, errno);
+  Error error;
+  if (group >= 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(group)) != 0) {
+    error = systemError("chown " + path, errno);
+  } else if (::chmod(path.c_str(), group >= 0 ? 0750 : 0700) != 0) {  // a umask may have closed it
+    error = systemError("chmod " + path, errno);
+  }
+  if (!error.ok()) ::rmdir(path.c_str());
+  return error;
 }
 
 Error checkWay(const std::string& path) {
@@ -161,12 +197,36 @@ Error removeNode(const Paths& paths, const std::string& node) {
   return {};
 }
 
+namespace {
+
+// Opens a regular file, or makes it, 0600 whatever the umask.
+Result<Descriptor> openOrMake(const std::string& path, int flags) {
+  const int all = flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  for (;;) {
+    Descriptor fd(::open(path.c_str(), all | O_CREAT | O_EXCL, 0600));
+    if (fd) {
+      if (::fchmod(fd.get(), 0600) == 0) return fd;
+      return systemError("chmod " + path, errno);
+    }
+    if (errno != EEXIST) return createError("open", path, errno);
+    struct stat info;
+    if (::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+      return Error{Code::denied, path + " is in the way: " + describe(info, "a regular file")};
+    fd = Descriptor(::open(path.c_str(), all));
+    if (fd) return fd;
+    if (errno != ENOENT) return systemError("open " + path, errno);
+  }
+}
+
+}  // namespace
+
 Result<Descriptor> openLocked(const std::string& path, int flags, const std::function<std::string()>& held) {
-  // Whoever asks LockFile::held() has the lock for a moment: a few more tries. The one who had it may have removed the file: then the
+  // Whoever asks LockFile::taken() has the lock for a moment: a few more tries. The one who had it may have removed the file: then the
   // lock that we got is on a file without a name.
   for (int attempt = 0;; ++attempt) {
-    Descriptor fd(::open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-    if (!fd) return createError("open", path, errno);
+    Result<Descriptor> opened = openOrMake(path, flags);
+    if (!opened) return opened.error();
+    Descriptor fd = std::move(opened).value();
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
       struct stat ours, named;
       if (::fstat(fd.get(), &ours) != 0 || ::stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino) continue;
@@ -219,9 +279,11 @@ bool LockFile::named(const std::string& path) const {
   return ::fstat(fd_.get(), &ours) == 0 && ::lstat(path.c_str(), &found) == 0 && ours.st_dev == found.st_dev && ours.st_ino == found.st_ino;
 }
 
-bool LockFile::held(const std::string& path) {
+LockFile::Taken LockFile::taken(const std::string& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  return fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (fd) return ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK ? Taken::yes : Taken::no;
+  if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return Taken::no;
+  return holder(path) > 0 ? Taken::yes : Taken::unseen;
 }
 
 long LockFile::holder(const std::string& path) {

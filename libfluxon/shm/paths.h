@@ -1,7 +1,7 @@
 // Where the files of a cluster lie:  <root>/<cluster>/<node>/{lock,segment,directory,keys,client-<id>,ssdd,socket}
 //                                    <root>/<cluster>/.master/{lock,socket}
-// <root> is $FLUXON_SHM_ROOT or /dev/shm/fluxon-<uid>. Folders are 0700 (0750 with a group), never reached through a symbolic
-// link and always owned by this user or root: somebody else's are refused.
+// <root> is $FLUXON_SHM_ROOT or /dev/shm/fluxon-<uid>. Folders are made 0700 (0750 with a group), never reached through a symbolic
+// link and always owned by this user or root: somebody else's are refused. What is there keeps its mode and group.
 #pragma once
 
 #include <functional>
@@ -34,7 +34,10 @@ struct Paths {
 
 // Can a folder be here, or be made here: nothing, or a folder of this user or root. denied: what is in the way and whose it is.
 Error checkFolder(const std::string& path);
-// Makes a folder of the modes above if it is not there; refuses a link and somebody else's. `group` -1: 0700.
+// gid of common.shm_group; -1 for none, badConfig: there is no such group.
+Result<int> groupOf(const std::string& name);
+// Makes a folder of the modes above if it is not there; `group` -1: 0700. One that is there is used as it is. denied: it is a link, or
+// somebody else's, everybody can write to it and it is not sticky, or it does not let the group in.
 Error makeDirectory(const std::string& path, int group);
 // Who can replace a folder on the way to what must be kept can replace that. denied: one of those on the way to `path`, links followed, or
 // `path` itself, belongs to somebody else than this user or root, or all can write to it and it is not sticky. What is not there is not
@@ -49,7 +52,7 @@ void unlinkNodeFiles(const Paths& paths, const std::string& node);
 Error removeNode(const Paths& paths, const std::string& node);
 
 // Opens with `flags`, creates (never follows a link, never replaces) and locks: flock, exclusive. unavailable, with what `held`
-// says: somebody has the lock. The descriptor is a blocking one.
+// says: somebody has the lock; denied: what is there is no regular file. The descriptor is a blocking one.
 Result<Descriptor> openLocked(const std::string& path, int flags, const std::function<std::string()>& held);
 
 // Files that a process has made, or opened, and that others find by their names. Whoever removes or replaces one leaves the process with
@@ -78,8 +81,11 @@ class LockFile {
   bool named(const std::string& path) const;
   // unavailable says who has it.
   static Result<LockFile> acquire(const std::string& path, const std::string& what);
-  // Is the lock of `path` held by somebody? False if there is no such file.
-  static bool held(const std::string& path);
+  // Has somebody the lock of `path`? Nobody if there is no such file. unseen: this process may not open it, or not look for it, and the
+  // kernel shows nobody who has it.
+  enum class Taken { no, yes, unseen };
+  static Taken taken(const std::string& path);
+  static bool held(const std::string& path) { return taken(path) == Taken::yes; }
   // The process that has locked the file, as the kernel and /proc of this process number it. 0: nobody, or one that cannot be seen
   // from here (another pid namespace, a file system that the kernel lists under another device). What is written in the file is for
   // people alone: it may be the number of anybody.

@@ -56,9 +56,6 @@ Result<Shard> lockShard(const std::string& path) {
   Result<shm::Descriptor> fd = shm::openLocked(path, O_RDWR | O_DIRECT, held);
   if (!fd && fd.error().code == Code::system) fd = shm::openLocked(path, O_RDWR, held);  // O_DIRECT may be refused here already
   if (!fd) return fd.error();
-  struct stat info;
-  if (::fstat(fd->get(), &info) != 0) return systemError("stat " + path, errno);
-  if (!S_ISREG(info.st_mode)) return Error{Code::denied, path + " is in the way and is not a regular file"};
   if (::fchmod(fd->get(), 0600) != 0) return systemError("chmod " + path, errno);
   return Shard{path, std::move(fd).value(), 0};
 }

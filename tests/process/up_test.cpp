@@ -1,6 +1,7 @@
 // fluxonctl up and down against real daemons: what they start, what they stop, what they leave, and whom they never touch.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -343,6 +344,98 @@ TEST_CASE("the first put after down and up waits for nobody: what the last run h
     CHECK(execute(host.tool + "get a").status == 1);
     CHECK(execute(host.tool + "get b").out == "2");
   }
+}
+
+TEST_CASE("up changes nothing of a root that was there: it is used as it is, or refused with one line") {
+  const auto modeOf = [](const std::string& path) { return fs::status(path).permissions(); };
+  for (const mode_t mode : {0755, 01777, 0777}) {
+    CAPTURE(mode);
+    Host host;
+    REQUIRE(::mkdir(host.root().c_str(), 0700) == 0);
+    REQUIRE(::chmod(host.root().c_str(), mode) == 0);
+    const Ended up = host.up();
+    CHECK_MESSAGE(up.status == (mode == 0777 ? 77 : 0), up.err);
+    if (mode == 0777) CHECK_MESSAGE((oneLine(up.err) && has(up.err, host.root() + " can be written by everybody")), up.err);
+    CHECK(modeOf(host.root()) == fs::perms(mode));
+    if (mode != 0777) CHECK(execute(host.tool + "down").status == 0);
+  }
+}
+
+TEST_CASE("a user who may not look at a lock is not told that nothing runs; a client of the group is fit") {
+  const std::string as = "setpriv --reuid 12345 --regid 65534 --clear-groups ";
+  if (::geteuid() != 0 || !::getgrgid(65534) || execute(as + kCtl + " --version").status != 0) {
+    MESSAGE("SKIPPED: (machine) another user may not run " << kCtl);
+    return;
+  }
+  Host host("", "", "shm_group = \""s + ::getgrgid(65534)->gr_name + "\"\n");
+  fs::permissions(host.folder(), fs::perms(0755));
+  fs::permissions(host.config, fs::perms(0644));
+  REQUIRE(host.up("cd /; ").status == 0);
+  REQUIRE(execute("printf 1 | " + as + host.tool + "put key").status == 0);
+  const Ended down = execute(as + host.tool + "down");
+  CHECK(down.status == 77);
+  CHECK_MESSAGE((oneLine(down.err) && has(down.err, "/t/.up/lock cannot be seen from here")), down.err);
+  const Ended doctor = execute(as + host.tool + "doctor");
+  CHECK_MESSAGE(has(doctor.out, "ok    shm        " + host.root() + " is of user 0, whose owners take this user as a client: n0\n"),
+                doctor.out);
+  CHECK_MESSAGE(has(doctor.out, "ok    cluster    the master of t answers its own user and root alone; running here: n0\n"), doctor.out);
+  CHECK_FALSE(has(doctor.out, "rm -r"));
+  CHECK_FALSE(has(doctor.out, "has been removed"));
+  CHECK(has(execute(host.tool + "doctor").out, "the master of t answers; joined: n0\n"));
+}
+
+TEST_CASE("down and doctor in a mount namespace that lacks the files do not say that nothing runs, or that they were removed") {
+  if (execute("unshare -m mount -t tmpfs none /dev/shm").status != 0) {
+    MESSAGE("SKIPPED: (machine) no mount namespaces here");
+    return;
+  }
+  Host host;
+  REQUIRE(host.up().status == 0);
+  const auto apart = [&](const std::string& verb) {
+    return execute("unshare -m sh -c 'mount -t tmpfs none /dev/shm; " + host.tool + verb + "'");
+  };
+  const Ended down = apart("down");
+  CHECK(down.status == 69);
+  CHECK_MESSAGE(has(down.err, "process " + std::to_string(std::stoi(read(host.root() + "/t/.up/lock"))) + " (fluxonctl) runs cluster t"),
+                down.err);
+  CHECK_FALSE(has(apart("doctor").out, "has been removed"));
+  CHECK(host.isUp());
+}
+
+TEST_CASE("up makes its lock and socket anew when somebody removes them; until then down names its process") {
+  Host host;
+  REQUIRE(host.up().status == 0);
+  const std::string up = host.root() + "/t/.up", log = host.folder() + "/state/log/fluxonctl.log";
+  const int supervisor = std::stoi(read(up + "/lock"));
+  ::kill(supervisor, SIGSTOP);  // before it can find out itself
+  fs::remove_all(up);
+  const Ended down = execute(host.tool + "down");
+  ::kill(supervisor, SIGCONT);
+  CHECK(down.status == 69);
+  CHECK_MESSAGE((oneLine(down.err) && has(down.err, "process " + std::to_string(supervisor) + " (fluxonctl) runs cluster t")), down.err);
+  CHECK(eventually([&] { return fs::exists(up + "/socket"); }));
+  CHECK(eventually([&] { return has(read(log), up + "/lock has been removed or replaced: it is made anew"); }));
+  fs::remove(up + "/socket");
+  CHECK(eventually([&] { return has(read(log), up + "/socket has been removed or replaced: it is made anew"); }));
+  CHECK(execute(host.tool + "up").status == 69);
+  CHECK(execute(host.tool + "down").status == 0);
+  CHECK(eventually([&] { return !lives(supervisor); }));
+}
+
+TEST_CASE("down waits for the process that it has asked, not for one that begins meanwhile") {
+  Host host;
+  REQUIRE(host.up().status == 0);
+  const int first = std::stoi(read(host.root() + "/t/.up/lock"));
+  ::kill(first, SIGSTOP);
+  const pid_t down = inChild([&] { return ::execl("/bin/sh", "sh", "-c", ("exec " + host.tool + "--timeout 5 down").c_str(), nullptr); });
+  // It has asked, and does not see the moment in which nobody runs the cluster.
+  CHECK(eventually([&] { return has(read("/proc/" + std::to_string(down) + "/wchan"), "nanosleep"); }));
+  ::kill(down, SIGSTOP);
+  ::kill(first, SIGKILL);
+  REQUIRE(eventually([&] { return host.up().status == 0; }));
+  ::kill(down, SIGCONT);
+  CHECK(waitFor(down) == 0);
+  CHECK(eventually([&] { return host.isUp(); }));
 }
 
 TEST_CASE("down asks the supervisor itself: a process whose number stands in its lock file is never signalled") {

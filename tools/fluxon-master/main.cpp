@@ -90,7 +90,11 @@ int run(const Options& options) {
   }
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
   if (!paths) return fail(paths.error());
-  if (Error error = shm::makeDirectories(*paths, paths->masterDir(), -1); !error.ok()) return fail(error);
+  // Clients of the group pass the folders on the way to their nodes; the master's own is its user's alone.
+  const Result<int> group = shm::groupOf(config.common.shmGroup);
+  if (!group) return fail(group.error());
+  if (Error error = shm::makeDirectories(*paths, paths->clusterDir(), group.value()); !error.ok()) return fail(error);
+  if (Error error = shm::makeDirectory(paths->masterDir(), -1); !error.ok()) return fail(error);
   const std::string what = "the master of cluster " + config.common.cluster;
   Result<shm::LockFile> socketLock = shm::LockFile::acquire(paths->masterDir() + "/lock", what);
   if (!socketLock) return fail(socketLock.error());

@@ -1,5 +1,4 @@
 // fluxon-owner: wiring. See fluxon-owner(8).
-#include <grp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -40,15 +39,11 @@ int run(const Options& options) {
     if (!loaded) return fail(loaded.error());
     access = kj::mv(loaded.value());
   }
-  int group = -1;
-  if (!config.common.shmGroup.empty()) {
-    const ::group* found = ::getgrnam(config.common.shmGroup.c_str());
-    if (!found) return fail({Code::badConfig, "common.shm_group: no group '" + config.common.shmGroup + "'"});
-    group = static_cast<int>(found->gr_gid);
-  }
+  const Result<int> group = shm::groupOf(config.common.shmGroup);
+  if (!group) return fail(group.error());
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
   if (!paths) return fail(paths.error());
-  Result<std::unique_ptr<NodeFiles>> files = NodeFiles::create(*paths, options.node, config.owner, group, newIncarnation());
+  Result<std::unique_ptr<NodeFiles>> files = NodeFiles::create(*paths, options.node, config.owner, group.value(), newIncarnation());
   if (!files) return fail(files.error());
   log::info("segment " + formatSize(config.owner.segmentBytes) + ", directory for " + std::to_string(config.owner.maxKeys) + " keys: " +
             formatSize((*files)->fileBytes() - config.owner.segmentBytes) + ", " + (*files)->paths().nodeDir(options.node));

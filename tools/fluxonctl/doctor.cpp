@@ -40,7 +40,9 @@ ClusterFacts askCluster(const Config& config, const shm::Paths& paths, uint32_t 
   facts.ssd = !config.owner.largeLimitBytes.empty();
   facts.cluster = paths.cluster;
   if (common.master.enabled) facts.elsewhere = toString(common.master);
-  facts.masterRuns = shm::LockFile::held(paths.masterDir() + "/lock");
+  const shm::LockFile::Taken master = shm::LockFile::taken(paths.masterDir() + "/lock");
+  facts.masterRuns = master == shm::LockFile::Taken::yes;
+  facts.masterUnseen = master == shm::LockFile::Taken::unseen;
   for (const std::string& node : paths.nodes()) {
     if (!shm::LockFile::held(paths.file(node, "lock"))) continue;
     facts.runningHere.push_back(node);
@@ -52,10 +54,11 @@ ClusterFacts askCluster(const Config& config, const shm::Paths& paths, uint32_t 
     }
   }
   for (const LostDaemon& lost : lostDaemons(paths)) facts.lost.push_back(lost.text());
+  if (facts.elsewhere.empty() && facts.masterUnseen) return facts;
   if (!facts.lost.empty() || (facts.elsewhere.empty() && !facts.masterRuns && facts.runningHere.empty())) return facts;
-  const Result<std::unique_ptr<MasterClient>> master = MasterClient::connect(common, paths, timeoutMs);
-  if (!master) return facts.error = master.error(), facts;
-  const Result<std::vector<MemberInfo>> members = master.value()->members();
+  const Result<std::unique_ptr<MasterClient>> asked = MasterClient::connect(common, paths, timeoutMs);
+  if (!asked) return facts.error = asked.error(), facts;
+  const Result<std::vector<MemberInfo>> members = asked.value()->members();
   if (!members) return facts.error = members.error(), facts;
   for (const MemberInfo& member : members.value()) {
     const Result<DirectoryFile> directory = DirectoryFile::open(paths, member.node);

@@ -51,6 +51,10 @@ uint64_t ShmFacts::roomForClients() const {
 }
 
 Finding checkShm(const ShmFacts& facts) {
+  if (!facts.clientOf.empty()) {
+    return {Verdict::ok, "shm", facts.root + " is of user " + std::to_string(facts.user) + ", whose owners take this user as a client: " +
+                                    joined(facts.clientOf), ""};
+  }
   const std::string elsewhere = "or another shm_root in [common]";
   if (!facts.refusal.empty()) {
     const std::string what = facts.refusal.starts_with('/') ? facts.refusal : facts.root + ": " + facts.refusal;
@@ -165,6 +169,8 @@ std::vector<Finding> checkPorts(const std::vector<PortFacts>& ports) {
       case PortFacts::State::taken:
         if (port.holderPid != 0 && port.holderPid == port.claimantPid) {
           findings.push_back({Verdict::ok, "ports", found + ": it listens there, process " + std::to_string(port.holderPid), ""});
+        } else if (port.holderPid == 0 && port.claimantMayRun) {
+          findings.push_back({Verdict::ok, "ports", found + ": held by " + port.holder + ", which may be its own process", ""});
         } else {
           findings.push_back(
               {Verdict::fail, "ports", found + ": held by " + port.holder, "stop that, or another port in the configuration"});
@@ -183,7 +189,7 @@ std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>& leftovers,
     if (left.foreign && left.inOurWay) {
       findings.push_back({Verdict::fail, "leftovers",
                           left.folder + " belongs to user " + std::to_string(left.user) + ": node " + left.node + " cannot use it",
-                          remove + " as that user, or another shm_root in [common]"});
+                          (left.mayRun ? "" : remove + " as that user, or ") + std::string("another shm_root in [common]")});
     } else if (left.foreign) {
       findings.push_back(
           {Verdict::warn, "leftovers",
@@ -290,6 +296,10 @@ Finding checkCluster(const ClusterFacts& facts) {
   if (!facts.lost.empty()) {
     return {Verdict::fail, "cluster", joined(facts.lost),
             "stop it with SIGTERM and start it anew: nobody can reach it; and see who removes files there"};
+  }
+  if (facts.elsewhere.empty() && facts.masterUnseen) {
+    const std::string here = facts.runningHere.empty() ? "" : "; running here: " + joined(facts.runningHere);
+    return {Verdict::ok, "cluster", "the master of " + facts.cluster + " answers its own user and root alone" + here, ""};
   }
   if (facts.elsewhere.empty() && nothingHere) return {Verdict::ok, "cluster", "nothing of " + facts.cluster + " runs here", ""};
   if (!facts.error.ok() && !facts.elsewhere.empty()) {

@@ -27,6 +27,8 @@ constexpr uint64_t kUnlimited = UINT64_MAX;
 struct ShmFacts {
   std::string root;
   std::string refusal;  // why no folder can be made there; empty: it can
+  std::vector<std::string> clientOf;  // nodes there that belong to another user and take this one as a client; then nothing below counts
+  uint64_t user = 0;                  // whose they are
   std::string place;    // folder that the sizes are of: the root, or where it would be made
   bool tmpfs = true;
   uint64_t totalBytes = 0, freeBytes = 0;
@@ -99,16 +101,18 @@ struct PortFacts {
   State state = State::free;
   std::string refusal;                      // of `refused`
   uint64_t holderPid = 0, claimantPid = 0;  // of `taken`; 0: not known, it does not run
+  bool claimantMayRun = false;              // it runs, or whether it does cannot be seen
   std::string holder;                       // "process 12 (nginx)", "a process of user 1000"
 };
 std::vector<Finding> checkPorts(const std::vector<PortFacts>&);
 
-// The folder of a node whose lock nobody has, or that is another user's.
+// The folder of a node whose lock nobody has, or that is another user's and does not take this one as a client.
 struct LeftoverFacts {
   std::string folder, node;
   uint64_t bytes = 0, user = 0;
   bool foreign = false;   // the user is neither we nor root
   bool inOurWay = false;  // of a node that is to run here
+  bool mayRun = false;    // its lock is held, or cannot be seen
 };
 // Files below this root that have been removed and are mapped still.
 struct MappedFacts {
@@ -151,6 +155,7 @@ struct ClusterFacts {
   std::string cluster;
   std::string elsewhere;                 // address of a master on another host; empty: it is one of this host
   bool masterRuns = false;               // its lock is held
+  bool masterUnseen = false;             // this user may not look at the lock, nor ask the master
   std::vector<std::string> runningHere;  // nodes of this host whose lock is held
   std::vector<std::string> lost;         // daemons that live and whose files have been removed, for people
   Error error;                           // of asking the master

@@ -127,15 +127,28 @@ void tryPort(PortFacts& port, const Endpoint& address) {
   nameHolder(port, address.port);
 }
 
-// Pid of a daemon that has its lock; 0: it does not run.
-uint64_t runningPid(const std::string& lock) {
-  return shm::LockFile::held(lock) ? static_cast<uint64_t>(std::max(0L, shm::LockFile::holder(lock))) : 0;
+// A daemon that is to listen at a port.
+struct Claimant {
+  uint64_t pid = 0;     // 0: not known, it does not run
+  bool mayRun = false;  // it runs, or whether it does cannot be seen
+};
+Claimant lockedBy(const std::string& lock) {
+  const shm::LockFile::Taken taken = shm::LockFile::taken(lock);
+  if (taken != shm::LockFile::Taken::yes) return {0, taken == shm::LockFile::Taken::unseen};
+  return {static_cast<uint64_t>(std::max(0L, shm::LockFile::holder(lock))), true};
 }
 
 // The same of the ssdd of a node, which has no lock but those of its shard files.
-uint64_t ssddPid(const shm::Paths& paths, const std::string& node) {
+Claimant ssddOf(const shm::Paths& paths, const std::string& node) {
   const Result<std::optional<SsddCopy>> ssdd = readSsdd(paths, node);
-  return ssdd && ssdd.value() && ssdd.value()->pid.proof == ProcessId::Proof::proven ? ssdd.value()->pid.number : 0;
+  if (!ssdd || !ssdd.value()) return {0, !ssdd};
+  const ProcessId& pid = ssdd.value()->pid;
+  return {pid.proof == ProcessId::Proof::proven ? pid.number : 0, ssdd.value()->alive.value_or(true)};
+}
+
+// Does the owner of a node run, and does its socket let this user in?
+bool takesUs(const shm::Paths& paths, const std::string& node) {
+  return shm::LockFile::held(paths.file(node, "lock")) && ::access(paths.file(node, "socket").c_str(), R_OK | W_OK) == 0;
 }
 
 // Folders of nodes below the clusters of a root.
@@ -162,8 +175,14 @@ void scan(const std::string& root, const std::string& ourCluster, const std::vec
         to.unseen.push_back(folder);
         continue;
       }
-      const bool refused = left.foreign && left.inOurWay;  // also while it runs
-      if (refused || (left.bytes > 0 && !shm::LockFile::held(paths.file(node, "lock")))) to.found.push_back(left);
+      const shm::LockFile::Taken taken = shm::LockFile::taken(paths.file(node, "lock"));
+      left.mayRun = taken != shm::LockFile::Taken::no;
+      const bool refused = left.foreign && left.inOurWay && !takesUs(paths, node);  // also while it runs
+      if (refused || (left.bytes > 0 && !left.mayRun)) {
+        to.found.push_back(left);
+      } else if (taken == shm::LockFile::Taken::unseen) {
+        to.unseen.push_back(folder);
+      }
     }
   }
 }
@@ -191,6 +210,17 @@ ShmFacts probeShm(const shm::Paths& paths, const Config::Owner& owner, const std
   facts.bytesPerClient = shm::kBytesPerClient;
   facts.filesPerNode = shm::kFilesPerNode;
   struct stat info;
+  // A client makes no folder.
+  if (::stat(paths.clusterDir().c_str(), &info) == 0 && info.st_uid != ::geteuid()) {
+    for (const std::string& node : paths.nodes()) {
+      if (takesUs(paths, node)) facts.clientOf.push_back(node);
+    }
+    facts.user = info.st_uid;
+  }
+  if (!facts.clientOf.empty()) {
+    facts.nodes = 0;
+    return facts;
+  }
   for (const std::string& folder : {paths.root, paths.clusterDir()}) {
     if (Error error = shm::checkFolder(folder); facts.refusal.empty() && !error.ok()) facts.refusal = error.detail;
   }
@@ -361,23 +391,23 @@ std::vector<SsdFolderFacts> probeSsd(const shm::Paths& paths, const Config::Owne
 
 std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config, const std::vector<std::string>& nodes) {
   std::vector<std::pair<Endpoint, PortFacts>> ports;
-  const auto claim = [&](const Endpoint& address, const std::string& process, uint64_t pid) {
+  const auto claim = [&](const Endpoint& address, const std::string& process, const Claimant& by) {
     if (!address.enabled || address.port == 0) return;
     const std::string text = fluxon::toString(address);
     auto at = std::find_if(ports.begin(), ports.end(), [&](const auto& each) { return each.second.address == text; });
     if (at == ports.end()) {
-      ports.emplace_back(address, PortFacts{text, {}, PortFacts::State::free, "", 0, pid, ""});
+      ports.emplace_back(address, PortFacts{text, {}, PortFacts::State::free, "", 0, by.pid, by.mayRun, ""});
       at = ports.end() - 1;
     }
     at->second.claimants.push_back(process);
   };
   if (!config.common.master.enabled) {
-    const uint64_t pid = runningPid(paths.masterDir() + "/lock");
-    for (const Endpoint& address : {config.master.http, config.master.listen}) claim(address, "master", pid);
+    const Claimant by = lockedBy(paths.masterDir() + "/lock");
+    for (const Endpoint& address : {config.master.http, config.master.listen}) claim(address, "master", by);
   }
   for (const std::string& node : nodes) {
-    for (const Endpoint& address : {config.owner.http, config.owner.link}) claim(address, node, runningPid(paths.file(node, "lock")));
-    if (!config.owner.largeLimitBytes.empty()) claim(config.ssdd.http, "ssdd of " + node, ssddPid(paths, node));
+    for (const Endpoint& address : {config.owner.http, config.owner.link}) claim(address, node, lockedBy(paths.file(node, "lock")));
+    if (!config.owner.largeLimitBytes.empty()) claim(config.ssdd.http, "ssdd of " + node, ssddOf(paths, node));
   }
   std::vector<PortFacts> facts;
   for (auto& [address, port] : ports) {

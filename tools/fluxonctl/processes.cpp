@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -31,6 +32,8 @@ std::vector<uint64_t> processes() {
 
 }  // namespace
 
+std::vector<uint64_t> socketsBoundTo(const std::string& path) { return boundTo(textOf("/proc/self/net/unix"), path); }
+
 uint64_t socketHolder(uint64_t socketInode) {
   const std::string wanted = "socket:[" + std::to_string(socketInode) + "]";
   for (const uint64_t pid : processes()) {
@@ -50,21 +53,22 @@ std::string commandOf(uint64_t pid) {
 }
 
 std::string LostDaemon::text() const {
-  const std::string process = "process " + std::to_string(pid) + " (" + quoted(commandOf(pid)) + ")";
-  return (pid == 0 ? "a process that cannot be seen" : process) + " listens on " + socket + ", which has been removed";
+  return "process " + std::to_string(pid) + " (" + quoted(commandOf(pid)) + ") listens on " + socket + ", which has been removed";
 }
 
 std::vector<LostDaemon> lostDaemons(const shm::Paths& paths) {
   std::vector<LostDaemon> lost;
   for (const auto& [path, inodes] : listenersBelow(textOf("/proc/self/net/unix"), paths.clusterDir())) {
-    struct stat info;
-    const bool there = ::lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
-    if (there && inodes.size() == 1) continue;
-    // Of several that were bound there one after the other the one that has the lock is the one at the path.
-    const auto rightful = static_cast<uint64_t>(shm::LockFile::holder(path.substr(0, path.rfind('/')) + "/lock"));
     for (const uint64_t inode : inodes) {
       const uint64_t pid = socketHolder(inode);
-      if (!there || pid != rightful) lost.push_back({pid, path});
+      if (pid == 0) continue;
+      const std::string root = "/proc/" + std::to_string(pid) + "/root";
+      struct stat info;
+      const bool there = ::lstat((root + path).c_str(), &info) == 0;
+      if (!there && errno != ENOENT && errno != ENOTDIR) continue;
+      // Of several that were bound there one after the other the one that has the lock is the one at the path.
+      const auto rightful = [&] { return static_cast<uint64_t>(shm::LockFile::holder(root + path.substr(0, path.rfind('/')) + "/lock")); };
+      if (!there || !S_ISSOCK(info.st_mode) || (inodes.size() > 1 && pid != rightful())) lost.push_back({pid, path});
     }
   }
   return lost;

@@ -13,9 +13,10 @@
 
 namespace fluxon::ctl {
 
-// A daemon that lives and listens on a socket that is not to be found at its path.
+// A daemon that lives and listens on a socket that is not to be found at its path, as the daemon itself sees that: it may be in
+// another mount namespace. One that cannot be looked into is none: nothing is known of it.
 struct LostDaemon {
-  uint64_t pid = 0;    // 0: not to be seen
+  uint64_t pid = 0;
   std::string socket;  // its path
   std::string text() const;
 };
@@ -28,6 +29,8 @@ struct MappedLeftovers {
 };
 MappedLeftovers mappedLeftovers(const std::string& root);
 
+// Inodes of the sockets of this network namespace that were bound to a path: here, or in another mount namespace.
+std::vector<uint64_t> socketsBoundTo(const std::string& path);
 // Pid of the process that has the socket; 0: it is not to be seen.
 uint64_t socketHolder(uint64_t socketInode);
 // "python3", from /proc; "" if it is gone.
@@ -37,6 +40,8 @@ std::string commandOf(uint64_t pid);
 
 // Of /proc/net/unix: inodes of the sockets that listen at a path of the form FOLDER/NAME/socket, by path.
 std::map<std::string, std::vector<uint64_t>> listenersBelow(const std::string& table, const std::string& folder);
+// Inodes of the sockets that were bound to `path`.
+std::vector<uint64_t> boundTo(const std::string& table, const std::string& path);
 // Of /proc/PID/maps: the mapped length of each removed file below `root`, by device and inode.
 std::map<std::string, uint64_t> removedMappings(const std::string& maps, const std::string& root);
 

@@ -196,8 +196,9 @@ Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::str
   }
   copy.pid = copy.alive.value_or(true) ? Mappers().oneOf(path, paths.file(node, "lock"), copy.report.pid)
                                        : ProcessId{copy.report.pid, ProcessId::Proof::past};
-  if (directory)
-    copy.attached = shm::LockFile::held(paths.file(node, "lock")) && directory.value().ssdLife() == copy.report.life;
+  const shm::LockFile::Taken owner = shm::LockFile::taken(paths.file(node, "lock"));
+  if (directory && owner != shm::LockFile::Taken::unseen)
+    copy.attached = owner == shm::LockFile::Taken::yes && directory.value().ssdLife() == copy.report.life;
   return std::optional<SsddCopy>(std::move(copy));
 }
 

@@ -104,7 +104,8 @@ struct SsddCopy {
   SsddReport report;
   ProcessId pid;
   std::optional<bool> alive;     // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
-  std::optional<bool> attached;  // the owner runs, and its directory names the life of what ssdd has; nullopt: no sound directory
+  // The owner runs, and its directory names the life of what ssdd has; nullopt: its lock cannot be seen, or it has no sound directory.
+  std::optional<bool> attached;
 };
 // nullopt: no ssdd has attached to the owner, or one is just attaching.
 Result<std::optional<SsddCopy>> readSsdd(const shm::Paths& paths, const std::string& node);

@@ -242,6 +242,7 @@ int clean(const shm::Paths& paths, const std::vector<std::string>& nodes, const 
   int status = 0;
   std::string running;
   for (const std::string& node : options.nodes.empty() ? nodes : options.nodes) {
+    // One whose lock cannot be seen is refused below.
     if (options.nodes.empty() && shm::LockFile::held(paths.file(node, "lock"))) {
       running += (running.empty() ? "; running: " : ", ") + node;
       continue;

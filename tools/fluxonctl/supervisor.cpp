@@ -86,7 +86,10 @@ class Supervisor {
     }
     const auto takesLong = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->takesLong(); };
     uv_timer_start(&longTimer_, takesLong, kLongMs, kSecondMs);
-    const auto second = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->events_.everySecond(); };
+    const auto second = [](uv_timer_t* timer) {
+      auto* self = static_cast<Supervisor*>(timer->data);
+      self->listenForStop(self->events_.everySecond());
+    };
     uv_timer_start(&secondTimer_, second, kSecondMs, kSecondMs);
     startAfter("");
     uv_run(&loop_, UV_RUN_DEFAULT);
@@ -113,15 +116,28 @@ class Supervisor {
       }, kSignals[i]);
     }
     ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
-    FLUXON_CHECK(uv_poll_init(&loop_, &stopPoll_, stopFd) == 0, "uv_poll_init");
-    stopPoll_.data = this;
-    uv_poll_start(&stopPoll_, UV_READABLE, [](uv_poll_t* poll, int, int) {
+    listenForStop(stopFd);
+  }
+
+  // On another descriptor than before, or the first one.
+  void listenForStop(int stopFd) {
+    if (stopFd == std::exchange(stopFd_, stopFd)) return;
+    dropStop();
+    stopPoll_ = new uv_poll_t;
+    FLUXON_CHECK(uv_poll_init(&loop_, stopPoll_, stopFd) == 0, "uv_poll_init");
+    stopPoll_->data = this;
+    uv_poll_start(stopPoll_, UV_READABLE, [](uv_poll_t* poll, int, int) {
       auto* self = static_cast<Supervisor*>(poll->data);
       int fd = -1;
       uv_fileno(handleOf(poll), &fd);
       const ssize_t n = ::recv(fd, self->scratch_, sizeof self->scratch_, MSG_DONTWAIT);
       if (n > 0 && std::string_view(self->scratch_, static_cast<size_t>(n)) == kStopMessage && !self->stopping()) self->stop();
     });
+  }
+
+  void dropStop() {
+    if (uv_poll_t* poll = std::exchange(stopPoll_, nullptr))
+      uv_close(handleOf(poll), [](uv_handle_t* closed) { delete reinterpret_cast<uv_poll_t*>(closed); });
   }
 
   void start(Child& child) {
@@ -302,6 +318,7 @@ class Supervisor {
   void stop() {
     const bool wasUp = std::exchange(phase_, Phase::stoppingNodes) == Phase::up;
     uv_timer_stop(&startTimer_);
+    uv_timer_stop(&secondTimer_);
     for (const auto& child : children_) uv_timer_stop(&child->restart);
     for (size_t i = masters_; i < children_.size(); ++i)
       send(*children_[i], wasUp && !children_[i]->spec.node.empty() ? SIGUSR1 : SIGTERM);
@@ -324,7 +341,7 @@ class Supervisor {
     closeHandle(&longTimer_);
     closeHandle(&killTimer_);
     closeHandle(&secondTimer_);
-    closeHandle(&stopPoll_);
+    dropStop();
     for (const auto& child : children_) closeHandle(&child->restart);
   }
 
@@ -347,7 +364,8 @@ class Supervisor {
   SupervisorEvents events_;
   uv_loop_t loop_;
   uv_timer_t startTimer_, longTimer_, killTimer_, secondTimer_;
-  uv_poll_t stopPoll_;
+  uv_poll_t* stopPoll_ = nullptr;
+  int stopFd_ = -1;
   uv_signal_t signals_[4];
   std::vector<std::unique_ptr<Child>> children_;
   size_t masters_;  // 0 or 1, at the front

@@ -49,7 +49,7 @@ struct SupervisorEvents {
   std::function<bool(const ProcessSpec&)> hasLeft;          // of an owner that has ended with 0: for good?
   std::function<std::string(const ProcessSpec&)> lastWords; // of the life that has just ended, for the line that says so; or empty
   std::function<std::string(const ProcessSpec&)> warning;   // the latest one of the life that is not ready yet, or empty
-  std::function<void()> everySecond;
+  std::function<int()> everySecond;                         // the descriptor on which kStopMessage comes from now on
 };
 
 // `processes`: the master first, if it is of this host. Blocks until SIGTERM, SIGINT, SIGHUP or a datagram kStopMessage on `stopFd`, or

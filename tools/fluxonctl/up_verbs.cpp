@@ -1,16 +1,10 @@
 #include "up_verbs.h"
 
-#include <grp.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -19,20 +13,16 @@
 #include "base/host_defaults.h"
 #include "detach.h"
 #include "master_client.h"
-#include "shm/mapped_file.h"
 #include "shm/paths.h"
 #include "shm_files.h"
 #include "supervisor.h"
+#include "up_place.h"
 
 namespace fluxon::ctl {
 namespace {
 
 constexpr uint32_t kDownMs = 8'000;
 constexpr uint32_t kAskMs = 500;  // why a start takes long
-
-std::string upDir(const shm::Paths& paths) { return paths.clusterDir() + "/.up"; }
-std::string lockPath(const shm::Paths& paths) { return upDir(paths) + "/lock"; }
-std::string stopPath(const shm::Paths& paths) { return upDir(paths) + "/socket"; }
 
 // The program beside this one, else the one in PATH.
 std::string programPath(const std::string& name) {
@@ -58,23 +48,6 @@ std::vector<ProcessSpec> processesOf(const Options& options) {
     if (!options.configPath.empty()) process.arguments.insert(process.arguments.begin() + 1, {"--config", options.configPath});
   }
   return processes;
-}
-
-// Where `down` asks for the stop. Only who has the lock makes it.
-Result<shm::Descriptor> listenForStop(const shm::Paths& paths) {
-  const std::string path = stopPath(paths);
-  ::unlink(path.c_str());
-  shm::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return systemError("socket", errno);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);  // short enough: Paths::of()
-  const mode_t mask = ::umask(0177);
-  const bool bound = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-  const int error = errno;
-  ::umask(mask);
-  if (!bound) return systemError("bind " + path, error);
-  return socket;
 }
 
 // The nodes whose owner this run has started, and whether they had values of an earlier life then.
@@ -108,17 +81,10 @@ int run(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec
     voice.problem(error.message());
     return sysexit(error.code);
   };
-  int group = -1;
-  if (!options.config.common.shmGroup.empty()) {
-    const ::group* found = ::getgrnam(options.config.common.shmGroup.c_str());
-    if (!found) return refuse({Code::badConfig, "common.shm_group: no group '" + options.config.common.shmGroup + "'"});
-    group = static_cast<int>(found->gr_gid);
-  }
-  if (const Error error = shm::makeDirectories(paths, upDir(paths), group); !error.ok()) return refuse(error);
-  const Result<shm::LockFile> lock = shm::LockFile::acquire(lockPath(paths), "cluster " + options.cluster);
-  if (!lock) return refuse(lock.error());
-  const Result<shm::Descriptor> stop = listenForStop(paths);
-  if (!stop) return refuse(stop.error());
+  const Result<int> group = shm::groupOf(options.config.common.shmGroup);
+  if (!group) return refuse(group.error());
+  Result<UpPlace> place = UpPlace::take(paths, group.value());
+  if (!place) return refuse(place.error());
   const bool json = options.format == Format::json;
   Started started(paths);
   bool wasUp = false;
@@ -160,10 +126,13 @@ int run(const Options& options, const shm::Paths& paths, std::vector<ProcessSpec
   events.warning = [&](const ProcessSpec& process) { return voice.logs.warning(process); };
   events.hasLeft = [&](const ProcessSpec& owner) { return started.hasLeft(owner.node); };
   events.lastWords = [&](const ProcessSpec& process) { return voice.logs.lastWords(process); };
-  events.everySecond = [&] { voice.logs.trim(); };
-  const int status = supervise(std::move(processes), options.timeoutMs, stop.value().get(), events);
+  events.everySecond = [&] {
+    voice.logs.trim();
+    if (const std::string line = place->renew(); !line.empty()) voice.problem(line);
+    return place->stopFd();
+  };
+  const int status = supervise(std::move(processes), options.timeoutMs, place->stopFd(), events);
   started.remove(wasUp, events.problem);
-  ::unlink(stopPath(paths).c_str());
   return status;
 }
 
@@ -184,33 +153,21 @@ std::string joined(const std::vector<std::string>& words) {
   return all;
 }
 
-// Asks who has the lock to stop. It is asked, not signalled: a process id that is read from a file may be anybody's.
-Error askToStop(const Options& options, const shm::Paths& paths) {
-  const std::string path = stopPath(paths);
-  const shm::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return systemError("socket", errno);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  const ssize_t n = ::sendto(socket.get(), kStopMessage.data(), kStopMessage.size(), 0, reinterpret_cast<const sockaddr*>(&address),
-                             sizeof address);
-  if (n > 0 || errno == EAGAIN) return {};  // EAGAIN: it has been asked before, and does not look
-  if (errno != ENOENT && errno != ECONNREFUSED) return systemError("send to " + path, errno);
-  return {Code::unavailable, shm::LockFile::whoHolds(lockPath(paths)) + " runs cluster " + options.cluster + ", but nobody listens at " +
-                                 path + ": stop it with SIGTERM"};
-}
-
 // Nothing that `up` runs is left.
 int nothingToStop(const Options& options, const shm::Paths& paths, const std::vector<std::string>& nodes,
                   const std::function<int(const std::string&)>& say) {
+  if (const std::string lost = lostUp(paths); !lost.empty()) return fail({Code::unavailable, lost});
   const std::string what = "fluxonctl up does not run cluster " + options.cluster, master = paths.masterDir() + "/lock";
-  if (shm::LockFile::held(master)) {
-    return fail({Code::unavailable, what + ", but " + shm::LockFile::whoHolds(master) +
-                                        " runs its master: stop the processes that fluxonctl status names with SIGTERM"});
+  if (const shm::LockFile::Taken taken = shm::LockFile::taken(master); taken != shm::LockFile::Taken::no) {
+    return fail(taken == shm::LockFile::Taken::unseen
+                    ? Error{Code::denied, what + ", and whether its master runs is not known: " + master + " cannot be seen from here"}
+                    : Error{Code::unavailable, what + ", but " + shm::LockFile::whoHolds(master) +
+                                                   " runs its master: stop the processes that fluxonctl status names with SIGTERM"});
   }
   std::vector<std::string> left;
   for (const std::string& node : nodes) {
-    if (!shm::LockFile::held(paths.file(node, "lock")) && ::access(paths.file(node, "segment").c_str(), F_OK) == 0) left.push_back(node);
+    const bool ended = shm::LockFile::taken(paths.file(node, "lock")) == shm::LockFile::Taken::no;
+    if (ended && ::access(paths.file(node, "segment").c_str(), F_OK) == 0) left.push_back(node);
   }
   const std::string kept = " of an earlier run are kept (fluxonctl up goes on with them, clean removes them)";
   return say(what + ": nothing to stop" + (left.empty() ? "" : "; values of " + joined(left) + kept));
@@ -247,7 +204,6 @@ int up(const Options& given) {
 int down(const Options& options) {
   const Result<shm::Paths> paths = shm::Paths::of(options.config.common.shmRoot, options.cluster);
   if (!paths) return fail(paths.error());
-  const std::string lock = lockPath(paths.value());
   const std::vector<std::string> shards = shardFolders(options);
   const auto say = [&](bool stopped, const std::string& line) {
     const std::string stay = shards.empty() ? "" : "; shard files stay in " + joined(shards) + " (the next start empties them)";
@@ -257,15 +213,10 @@ int down(const Options& options) {
   };
   const auto nodes = nodesOf(paths.value());
   if (!nodes) return fail(nodes.error());  // a lock that cannot be seen is not a free one
-  if (!shm::LockFile::held(lock))
+  const Result<bool> stopped = stopUp(paths.value(), milliseconds(options.timeoutMs.value_or(kDownMs)));
+  if (!stopped) return fail(stopped.error());
+  if (!stopped.value())
     return nothingToStop(options, paths.value(), nodes.value(), [&](const std::string& line) { return say(false, line); });
-  if (const Error error = askToStop(options, paths.value()); !error.ok()) return fail(error);
-  const Time deadline = bootTime() + milliseconds(options.timeoutMs.value_or(kDownMs));
-  while (shm::LockFile::held(lock)) {
-    if (bootTime() >= deadline)
-      return fail({Code::timedOut, shm::LockFile::whoHolds(lock) + " still runs cluster " + options.cluster});
-    ::usleep(20'000);
-  }
   return say(true, "cluster " + options.cluster + " is down");
 }
 
