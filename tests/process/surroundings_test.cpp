@@ -252,6 +252,27 @@ TEST_CASE("a folder on the way to state_dir that others can write to, or that is
   CHECK_MESSAGE(has(foreign.err, place.folder() + "/state belongs to user 12345, not to 0 or root"), foreign.err);
 }
 
+TEST_CASE("a fifo where a file should be: one line, and nobody waits for it") {
+  for (const std::string name : {"state", "lock"}) {
+    CAPTURE(name);
+    Place place;
+    const std::string config = place.configure(), path = place.folder() + "/state/" + name;
+    fs::create_directory(place.folder() + "/state");
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    const Ended master = execute("timeout 20 " + kBin + "fluxon-master --config " + config);
+    CHECK(master.status == (name == "state" ? 65 : 77));
+    const std::string why = name == "state" ? path + " is not a regular file" : path + " is in the way: a fifo of user ";
+    CHECK_MESSAGE(has(master.err, why), master.err);
+  }
+  Place place;
+  const std::string lock = place.root() + "/t/n0/lock";
+  fs::create_directories(place.root() + "/t/n0");
+  REQUIRE(::mkfifo(lock.c_str(), 0600) == 0);
+  const Ended owner = execute("timeout 20 " + kBin + "fluxon-owner --config " + place.configure());
+  CHECK(owner.status == 77);
+  CHECK_MESSAGE(has(owner.err, lock + " is in the way: a fifo of user "), owner.err);
+}
+
 TEST_CASE("fluxon-master where the configuration names a master elsewhere: 78, and no second master of the cluster") {
   Place place;
   const Ended ended =

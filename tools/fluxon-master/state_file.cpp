@@ -1,15 +1,17 @@
 #include "state_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/read_file.h"
+#include "base/size.h"
 #include "shm/mapped_file.h"
 
 namespace fluxon::master {
@@ -111,17 +113,21 @@ Error storeState(StateDisk& disk, const std::string& path, const DurableState& s
 
 namespace {
 
+constexpr uint64_t kMostBytes = 64 * kMiB;
+
 class KernelDisk final : public StateDisk {
  public:
   Result<std::string> read(const std::string& path) override {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return errno == ENOENT ? Error{Code::miss, path} : systemError("open " + path, errno);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
+    struct stat info;
+    if (::stat(path.c_str(), &info) != 0) return errno == ENOENT ? Error{Code::miss, path} : systemError("stat " + path, errno);
+    // Before it is opened: of a pipe nothing would come.
+    if (!S_ISREG(info.st_mode)) return Error{Code::corrupt, path + " is not a regular file"};
+    return readFile(path, kMostBytes, seconds(1));
   }
   Error write(const std::string& path, const std::string& bytes) override {
-    file_ = shm::Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+    // What an interrupted write, or somebody else, has left there is nobody's.
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return systemError("remove " + path, errno);
+    file_ = shm::Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file_) return systemError("open " + path, errno);
     const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written != static_cast<ssize_t>(bytes.size())) return systemError("write " + path, written < 0 ? errno : ENOSPC);

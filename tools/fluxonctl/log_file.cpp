@@ -12,9 +12,21 @@
 
 namespace fluxon::ctl {
 
+namespace {
+
 constexpr uint64_t kTailBytes = 4096;
 
+// Who opens a pipe, or writes to one, waits for somebody who reads it.
+Error refuseOther(const std::string& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return {};
+  return {Code::denied, path + " is in the way: not a regular file"};
+}
+
+}  // namespace
+
 Result<LogFile> LogFile::open(const std::string& path) {
+  if (Error error = refuseOther(path); !error.ok()) return error;
   LogFile log;
   log.path_ = path;
   log.fd_ = shm::Descriptor(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -58,8 +70,9 @@ std::string LogFile::lastWarning(uint64_t from) const {
 Error LogFile::trim(uint64_t limit) const {
   if (bytes() <= limit) return {};
   const std::string older = path_ + ".1";
+  if (Error error = refuseOther(older); !error.ok()) return error;
   const shm::Descriptor to(::open(older.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!to) return systemError("open " + older, errno);
+  if (!to || ::fchmod(to.get(), 0600) != 0) return systemError("open " + older, errno);  // a umask may have closed it
   off_t at = 0;
   ssize_t n;
   while ((n = ::sendfile(to.get(), fd(), &at, limit)) > 0 || (n < 0 && errno == EINTR)) {}
