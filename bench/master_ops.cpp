@@ -103,11 +103,7 @@ class Load final : private kj::TaskSet::ErrorHandler {
   }
 
   // Lets the lease go on while other loads have their turn.
-  void beat() {
-    rpc::Request request;
-    request.kind = rpc::RequestKind::heartbeat;
-    submit(one(std::move(request)));
-  }
+  void beat() { submit(one(rpc::Heartbeat())); }
 
   uint64_t orders = 0, evicted = 0, refused = 0;
 
@@ -142,15 +138,15 @@ class Load final : private kj::TaskSet::ErrorHandler {
     size_t place = 0;
   };
 
-  rpc::Request& numbered(rpc::Request& request, Asked asked) {
-    request.id = OperationId(++lastId_);
-    asked_.emplace(request.id, asked);
-    unanswered_.insert(request.id);
-    return request;
+  rpc::Request numbered(rpc::Request::Body body, Asked asked) {
+    const OperationId id(++lastId_);
+    asked_.emplace(id, asked);
+    unanswered_.insert(id);
+    return {id, std::move(body)};
   }
-  std::vector<rpc::Request> one(rpc::Request request) {
+  std::vector<rpc::Request> one(rpc::Request::Body body) {
     std::vector<rpc::Request> requests;
-    requests.push_back(std::move(numbered(request, {})));
+    requests.push_back(numbered(std::move(body), {}));
     return requests;
   }
 
@@ -159,26 +155,15 @@ class Load final : private kj::TaskSet::ErrorHandler {
     stream.places.clear();
     stream.done = false;
     std::vector<rpc::Request> requests;
-    if (!over_.empty()) {
-      rpc::Request release;
-      release.kind = rpc::RequestKind::release;
-      release.offsets = std::exchange(over_, {});
-      requests.push_back(std::move(numbered(release, {})));
-    }
+    if (!over_.empty()) requests.push_back(numbered(rpc::Release{{}, std::exchange(over_, {})}, {}));
     for (; left_ > 0 && stream.places.size() < kBatch; --left_) {
       // Streams of one load never put the same key at once: there are many more keys than fit in their batches.
       const uint64_t number = nextKey_++;
       const uint64_t key = shape_.distinctKeys ? number % shape_.distinctKeys : number;
       char text[64];
       std::snprintf(text, sizeof text, "%s/layer/%016llx", shape_.name, static_cast<unsigned long long>(key * 0x9E3779B97F4A7C15ull));
-      rpc::Request request;
-      request.kind = rpc::RequestKind::putStart;
-      request.key = text;
-      request.bytes = kValueBytes;
-      request.timeLeftMs = 5000;
-      numbered(request, {s, stream.places.size()});
-      stream.places.push_back({key, request.id, 0});
-      requests.push_back(std::move(request));
+      requests.push_back(numbered(rpc::PutStart{{}, text, kValueBytes, {}, {}, 5000, {}}, {s, stream.places.size()}));
+      stream.places.push_back({key, requests.back().id, 0});
     }
     stream.unanswered = stream.places.size();
     if (!requests.empty()) submit(requests);
@@ -193,10 +178,7 @@ class Load final : private kj::TaskSet::ErrorHandler {
     stream.done = true;
     std::vector<rpc::Request> requests;
     for (size_t i = 0; i < stream.places.size(); ++i) {
-      rpc::Request request;
-      request.kind = rpc::RequestKind::putDone;
-      request.put = stream.places[i].start;
-      requests.push_back(std::move(numbered(request, {s, i})));
+      requests.push_back(numbered(rpc::PutDone{{}, stream.places[i].start}, {s, i}));
     }
     stream.unanswered = stream.places.size();
     submit(requests);
@@ -215,21 +197,19 @@ class Load final : private kj::TaskSet::ErrorHandler {
 
   void received(capnp::List<schema::MasterMessage>::Reader messages) {
     for (const rpc::MasterMessage& message : rpc::decode(messages)) {
-      if (message.kind == rpc::CommandKind::reply) {
-        replied(message.reply);
+      if (const auto* const reply = std::get_if<rpc::Reply>(&message)) {
+        replied(*reply);
         continue;
       }
       ++orders;
-      rpc::Request request;
-      request.command = message.command;
-      if (message.kind == rpc::CommandKind::invalidate) {
-        request.kind = rpc::RequestKind::invalidateDone;
-      } else {
-        request.kind = rpc::RequestKind::reclaimDone;
-        request.results.assign(message.items.size(), rpc::ReclaimResult::ok);  // nobody reads here
-        evicted += message.items.size();
+      if (const auto* const invalidate = std::get_if<rpc::Invalidate>(&message)) {
+        submit(one(rpc::InvalidateDone{{}, invalidate->order}));
+      } else if (const auto* const reclaim = std::get_if<rpc::Reclaim>(&message)) {
+        // Nobody reads here.
+        const size_t victims = reclaim->replicas.size();
+        submit(one(rpc::ReclaimDone{{}, reclaim->order, std::vector<rpc::ReclaimResult>(victims, rpc::ReclaimResult::ok)}));
+        evicted += victims;
       }
-      submit(one(std::move(request)));
     }
   }
 
@@ -244,8 +224,9 @@ class Load final : private kj::TaskSet::ErrorHandler {
     Stream& stream = streams_[asked.stream];
     Place& place = stream.places[asked.place];
     if (!stream.done) {
-      place.offset = reply.offset;
-    } else if (!reply.published) {
+      KJ_REQUIRE(reply.as<rpc::PutGranted>(), "a put is granted somewhere else");
+      place.offset = reply.as<rpc::PutGranted>()->offset;
+    } else if (!reply.as<rpc::PutEnded>() || !reply.as<rpc::PutEnded>()->published) {
       ++refused;
       over_.push_back(place.offset);
     } else if (shape_.distinctKeys) {

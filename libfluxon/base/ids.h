@@ -24,6 +24,8 @@ using Incarnation = Id<struct IncarnationTag>;
 using Term = Id<struct TermTag>;
 // Identity of a request of an owner to its master, counted from 1 within an incarnation of the owner.
 using OperationId = Id<struct OperationIdTag>;
+// Identity of an order of a master to its owners, counted from 1 within a term.
+using OrderId = Id<struct OrderIdTag>;
 // What an owner lets peers read although it is no readable value. 0: none.
 using ExportId = Id<struct ExportIdTag>;
 // A lease on keys (TTL). 0: none.

@@ -13,6 +13,8 @@
 
 using fluxon::Code;
 using fluxon::Error;
+using fluxon::PutMode;
+using fluxon::PutMode;
 using fluxon::Result;
 using fluxon::Time;
 namespace client = fluxon::client;
@@ -97,9 +99,11 @@ std::string_view keyOf(const void* key, size_t bytes) { return {static_cast<cons
 Result<client::Put> putOf(const void* key, size_t keyBytes, uint64_t length, const fluxon_put_options* given) {
   fluxon_put_options options;
   if (Error error = optionsOf(given, options); !error.ok()) return error;
-  client::Put put{keyOf(key, keyBytes), length, 0, options.lease, deadlineAfter(options.timeout_ms)};
-  put.flags = (options.reject_if_exists ? shm::kRejectIfExists : 0u) | (options.reject_if_in_flight ? shm::kRejectIfInFlight : 0u);
-  if (options.replicas > 0) put.replicas = options.replicas;
+  client::Put put{keyOf(key, keyBytes), length, {}, options.lease, deadlineAfter(options.timeout_ms)};
+  if (options.reject_if_exists) put.mode.onExisting = PutMode::OnExisting::reject;
+  if (options.reject_if_in_flight) put.mode.onInFlight = PutMode::OnInFlight::reject;
+  if (options.replicas > UINT8_MAX) return Error{Code::invalidArgument, std::to_string(options.replicas) + " replicas (0 to 255)"};
+  if (options.replicas > 0) put.replicas = static_cast<uint8_t>(options.replicas);
   if (options.source_node) put.sourceNode = options.source_node;
   return put;
 }

@@ -14,7 +14,6 @@ namespace fluxon::client {
 namespace {
 
 constexpr int kMostHops = 3;             // nodes that a put asks, one after the other
-constexpr uint32_t kMostReplicas = 255;  // that a command can ask for
 constexpr Duration kLook = milliseconds(100);    // between looks at a clock that goes on while the machine sleeps
 constexpr Duration kRefusalLasts = seconds(1);   // before a neighbour that has not taken this client is asked again
 constexpr int kSpins = 1000;                     // before somebody who is waited for may need this processor
@@ -81,7 +80,7 @@ Error forked() { return {Code::forked, "open a client of its own after fork"}; }
 
 // An owner of another build may say nothing of replicas.
 Done doneOf(const Reply& reply) {
-  return {PutId(reply.putId), static_cast<uint32_t>(std::clamp<uint64_t>(reply.valueBytes, 1, kMostReplicas))};
+  return {PutId(reply.putId), static_cast<uint32_t>(std::clamp<uint64_t>(reply.valueBytes, 1, UINT8_MAX))};
 }
 
 Error asError(const Reply& reply) { return {reply.code, reply.payload}; }
@@ -493,7 +492,7 @@ Result<Client::Placed> Client::askPlace(const Put& put, shm::CommandKind kind, s
   }
   const bool side = !put.sourceNode.empty() && put.sourceNode != node_;
   std::string node = side ? put.sourceNode : node_;
-  uint32_t flags = put.flags | std::min<uint32_t>(put.replicas, kMostReplicas) << shm::kReplicasShift;
+  PutMode mode = put.mode;
   for (int hops = 0; hops < kMostHops; ++hops) {
     const Result<Attachment*> attachment = node == node_ ? own(put.deadline) : neighbour(node, put.deadline);
     // The one that shall have the value does not take this client: it passes through the own owner's memory.
@@ -503,7 +502,7 @@ Result<Client::Placed> Client::askPlace(const Put& put, shm::CommandKind kind, s
     }
     if (!attachment) return attachment.error();
     Result<Reply> reply = attachment.value()->ring().call({.kind = kind,
-                                                           .flags = flags,
+                                                           .flags = shm::flagsOf(mode, put.replicas),
                                                            .key = put.key,
                                                            .extra = side ? std::string_view(node_) : value,
                                                            .valueBytes = put.length,
@@ -514,7 +513,7 @@ Result<Client::Placed> Client::askPlace(const Put& put, shm::CommandKind kind, s
     if (!reply) return kind == shm::CommandKind::putInline ? ofChange(reply.error()) : ofRead(reply.error());
     if (reply.value().code != Code::ok) return asError(reply.value());
     node = reply.value().node;
-    flags |= shm::kPlacedHere;
+    mode.home = PutMode::Home::here;
   }
   return Error{Code::unavailable, "no node keeps the value"};
 }

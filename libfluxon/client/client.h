@@ -52,10 +52,10 @@ struct Granted {
 struct Put {
   std::string_view key;
   uint64_t length = 0;
-  uint32_t flags = 0;  // kRejectIf...
+  PutMode mode;
   uint64_t lease = 0;
   Time deadline;
-  uint32_t replicas = 1;   // owners that shall have the value
+  uint8_t replicas = 1;    // owners that shall have the value
   std::string sourceNode;  // of this host: where the value is filled; empty: where it shall lie
 };
 

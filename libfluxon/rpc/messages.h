@@ -1,153 +1,361 @@
-// What an owner and its master say to each other, as plain values: the logic of both sees these and no Cap'n Proto. The
-// schema (schema/master.capnp) says the same on the wire and explains the protocol; codec.h converts.
+// What an owner and its master say to each other, as plain values: the logic of both sees these and no Cap'n Proto. The schema
+// (schema/master.capnp) has the same structs under the same names and specifies the protocol; codec.h converts. Each request names the
+// answers that it can get when its reply is ok.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/extent.h"
 #include "base/ids.h"
+#include "base/put_mode.h"
 #include "base/result.h"
 
 namespace fluxon::rpc {
 
-enum class RequestKind : uint16_t {
-  heartbeat,       // touches, gauges
-  putStart,        // key, bytes, flags, lease, timeLeftMs, after (whose request it is) -> offset, putId; peer
-  putDone,         // put -> putId, published
-  putReserved,     // key, bytes, offset, lease -> putId, published: start and done of a put into a reserved extent
-  putAbort,        // put: the writer has ended; its extent comes back by `release`
-  reserve,         // bytes, count -> offsets
-  release,         // offsets: extents that no one reads or writes any more
-  dropped,         // items (key, putId, offset): replicas in memory that the owner has given up
-  getStart,        // key, timeLeftMs, flags (kFarOnly, kBringHere), after (a node that did not deliver) -> source, putId, bytes, fetch,
-                   // offset, ssd or exportId and sourceOffset
-  stat,            // key -> putId, bytes, lease, nodes
-  remove,          // key -> ok or miss
-  countPrefix,     // key (the prefix) -> count
-  list,            // key (the prefix), after, count (limit) -> entries
-  leaseGrant,      // ttlMs -> lease
-  leaseKeepAlive,  // lease
-  leaseRevoke,     // lease: its keys are deleted
-  invalidateDone,  // command
-  reclaimDone,     // command, results
-  inventory,       // items (committed values, then what is on the SSD), count of the last page: how many there are, else 0
-                   // -> offsets: of values that must go
-  spread,          // key, items (its version), count, timeLeftMs: as many owners shall have it; answered when they have, or cannot
-                   // -> count: those that have it
-  getDone,         // put (the getStart) or command (the replicate), code -> published: the copy is a replica now; miss, corrupt or
-                   // system of a load from its own SSD: that does not have the value any more
-  ssdLife,         // count: the life of what is on this owner's SSD from now on, 0: there is nothing; of an earlier life nothing comes back
-  ssdCommit,       // items (key, putId, bytes): are on this owner's SSD now -> offsets: indices of those that the master does not take;
-                   // until it has taken one the owner lists it in no inventory
-  ssdEvicted,      // items (key, putId): have gone from this owner's SSD by themselves
-  staged,          // command, code: the answer to `stage`: the value can be fetched, or why it cannot: then nobody reads or writes the
-                   // extent any more, it is free; and with miss, corrupt or system its SSD does not have the value any more
-  unstaged,        // command: the answer to `unstage`: nobody reads or writes the extent any more, it is free
-};
-constexpr uint16_t kRequestKinds = 26;
+// Of the protocol as a whole. Both sides name theirs when they meet, and go on only if it is the same.
+constexpr uint32_t kProtocolVersion = 2;
 
-enum class ReclaimResult : uint8_t { ok, busy, gone };
-
-// getStart: do not name a neighbour of the same host, it cannot be reached there.
-constexpr uint32_t kFarOnly = 1;
-// getStart: a neighbour of the same host does not take the client that asks; this owner can copy from there.
-constexpr uint32_t kBringHere = 2;
-// putStart: this owner was chosen by another one, the value goes nowhere else.
-constexpr uint32_t kPlacedHere = 16;
-
-// An export that a `stage` makes has the order's command as its id, with this bit; one of a put has its put_id, whose top bits are a term.
-constexpr uint64_t kStagedExport = uint64_t{1} << 63;
-constexpr bool isStaged(ExportId id) { return (id.value & kStagedExport) != 0; }
-
-// A version of a key at one owner.
-struct Version {
-  std::string key;
-  PutId putId;
-  uint64_t offset = 0;  // of its extent; on an SSD: what the owner calls it in an inventory
-  uint64_t bytes = 0;   // payload
-  KeyLeaseId lease;
-  bool ssd = false;     // inventory: it lies on the owner's SSD
-};
+// --- parts of messages
 
 // An owner as others reach it.
 struct Peer {
   std::string node;
   std::string hostId;
-  std::string link;         // address of its tcp link, empty: it has none
+  std::string link;  // address of its link, empty: it has none
   Incarnation incarnation;
 };
 
-struct Request {
-  OperationId id;
-  RequestKind kind = RequestKind::heartbeat;
-  uint32_t flags = 0;       // kRejectIf... of client_format.h
-  std::string key;
-  std::string after;
-  uint64_t bytes = 0;       // payload
-  uint64_t offset = 0;
-  OperationId put;          // the putStart that this is about
-  KeyLeaseId lease;
-  uint64_t timeLeftMs = 0;  // until the caller's deadline
-  uint64_t ttlMs = 0;
-  uint64_t count = 0;
-  OperationId command;      // the command that this answers
-  Code code = Code::ok;     // getDone
-  std::vector<uint64_t> offsets;      // release: extents; heartbeat: extents read since the last one, oldest first
-  std::vector<Version> items;
-  std::vector<ReclaimResult> results;
+// What an owner has exported, which is no readable value: peers fetch it by the id.
+struct Exported {
+  ExportId id;
+  uint64_t offset = 0;  // in the segment of the owner that exports it
 };
 
+// An export that a Stage makes has the order's id as its own, with this bit; one of a put has its put_id, whose top bits are a term.
+constexpr uint64_t kStagedExport = uint64_t{1} << 63;
+constexpr bool isStaged(ExportId id) { return (id.value & kStagedExport) != 0; }
+
+struct Version {
+  std::string key;
+  PutId putId;
+};
+// In an owner's segment.
+struct MemoryReplica {
+  std::string key;
+  PutId putId;
+  uint64_t offset = 0;  // of its extent
+};
+struct MemoryValue {
+  std::string key;
+  PutId putId;
+  uint64_t offset = 0;  // of its extent
+  uint64_t bytes = 0;   // payload
+  KeyLeaseId lease;
+};
+struct SsdValue {
+  std::string key;
+  PutId putId;
+  uint64_t bytes = 0;  // payload
+};
 struct ListedKey {
   std::string key;
   uint64_t bytes = 0;
   PutId putId;
 };
 
+// --- what a reply brings, beside its code
+
+struct Done {};
+struct PutGranted {
+  PutId putId;
+  uint64_t offset = 0;        // of the extent to be filled
+  std::optional<Peer> home;   // an owner of another host that shall have the value, and comes for it
+};
+struct PutElsewhere {
+  Peer neighbour;             // of the same host: it is to be asked, and shall have the value
+};
+struct PutEnded {
+  PutId putId;
+  bool published = false;     // false: the put was overwritten before it was done, which is a success
+};
+struct Reserved {
+  std::vector<uint64_t> offsets;
+};
+struct ReadAt {
+  PutId putId;
+  uint64_t bytes = 0;
+  Peer owner;                 // of the same host, or the one that asks
+  bool ssd = false;           // it brings the value from its SSD for who asks it
+};
+struct FetchFrom {
+  PutId putId;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;        // of the extent that the value is to be brought to
+  Peer source;
+  std::optional<Exported> exported;  // there; none: the readable value
+};
+struct LoadHere {
+  PutId putId;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;        // of the extent that the value is to be loaded to, from the asker's own SSD
+};
+struct KeyStat {
+  PutId putId;
+  uint64_t bytes = 0;
+  KeyLeaseId lease;
+  std::vector<std::string> nodes;  // that have a readable replica
+};
+struct KeyCount {
+  uint64_t keys = 0;
+};
+struct KeyPage {
+  std::vector<ListedKey> keys;
+};
+struct LeaseGranted {
+  KeyLeaseId lease;
+};
+struct InventoryTaken {       // but for these: they must go
+  std::vector<uint64_t> refused;     // offsets of the page's extents
+  std::vector<uint32_t> refusedSsd;  // indices into the page's `ssd`
+};
+struct CopyEnded {
+  PutId putId;
+  bool published = false;     // the copy is a replica now
+  KeyLeaseId lease;           // of the value
+};
+struct SpreadEnded {
+  uint64_t replicas = 0;      // owners that have the value
+};
+struct SsdTaken {             // but for these
+  std::vector<uint32_t> ignored;     // indices into the request's values
+};
+
+using Answer = std::variant<Done, PutGranted, PutElsewhere, PutEnded, Reserved, ReadAt, FetchFrom, LoadHere, KeyStat, KeyCount, KeyPage,
+                            LeaseGranted, InventoryTaken, CopyEnded, SpreadEnded, SsdTaken>;
+
 struct Reply {
   OperationId id;
   Code code = Code::ok;
   std::string detail;
-  PutId putId;
-  bool published = false;  // false: the put was overwritten before it was done, which is a success
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  uint64_t count = 0;
+  Answer answer;  // Done unless the code is ok
+
+  // What it brings, if that is a T.
+  template <class T>
+  const T* as() const {
+    return std::get_if<T>(&answer);
+  }
+};
+
+// --- requests of an owner
+
+template <class... Answers>
+struct AnsweredBy {
+  template <class T>
+  static constexpr bool kTakes = (std::is_same_v<T, Answers> || ...);
+};
+
+struct Heartbeat : AnsweredBy<Done> {
+  bool serving = false;             // the owner has joined: it knows which values of its inventory were refused
+  std::vector<uint64_t> touched;    // extents that were read since the last one, oldest first
+};
+struct PutStart : AnsweredBy<PutGranted, PutElsewhere> {
+  std::string key;
+  uint64_t bytes = 0;               // payload
+  PutMode mode;
   KeyLeaseId lease;
-  Peer peer;               // getStart: who has the value; putStart: who shall have it, empty: the one who asked
-  bool fetch = false;      // getStart: bring the value from `peer` to `offset`; else read it there
-  bool ssd = false;        // getStart, with fetch: from this owner's own SSD; without: `peer` brings it from there for who asks it
-  // getStart, with fetch: what the peer has exported under it, at `sourceOffset` of its segment; 0: the readable value
+  uint64_t timeLeftMs = 0;          // until the caller's deadline, here and below
+  std::string onBehalfOf;           // a neighbour, whose clients fill the value here; empty: nobody
+};
+struct PutDone : AnsweredBy<PutEnded> {
+  OperationId put;                  // the PutStart
+};
+struct PutReserved : AnsweredBy<PutEnded> {  // start and done of a put into a reserved extent
+  std::string key;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;
+  PutMode mode;
+  KeyLeaseId lease;
+};
+struct PutAbort : AnsweredBy<Done> {
+  OperationId put;                  // its extent comes back by Release
+};
+struct Reserve : AnsweredBy<Reserved> {
+  uint64_t extentBytes = 0;
+  uint64_t count = 0;
+};
+struct Release : AnsweredBy<Done> {
+  std::vector<uint64_t> offsets;    // of extents that no one reads or writes any more
+};
+struct Dropped : AnsweredBy<Done> {
+  std::vector<MemoryReplica> replicas;  // that the owner has given up
+};
+// What the owner and its client can do about a neighbour that has the value: read it there; have it copied here, since the neighbour does
+// not take the client; nothing, since the owner cannot reach it.
+enum class NeighbourUse : uint8_t { read, copy, none };
+struct GetStart : AnsweredBy<ReadAt, FetchFrom, LoadHere> {
+  std::string key;
+  NeighbourUse neighbours = NeighbourUse::read;
+  std::string avoid;                // a node that did not deliver
+  uint64_t timeLeftMs = 0;
+};
+struct GetDone : AnsweredBy<CopyEnded> {
+  OperationId get;                  // the GetStart
+  Code code = Code::ok;             // miss, corrupt or system of a load from its own SSD: the SSD does not have the value any more
+};
+struct StatKey : AnsweredBy<KeyStat> {
+  std::string key;
+  uint64_t timeLeftMs = 0;
+};
+struct RemoveKey : AnsweredBy<Done> {
+  std::string key;
+  uint64_t timeLeftMs = 0;
+};
+struct CountKeys : AnsweredBy<KeyCount> {
+  std::string prefix;
+  uint64_t timeLeftMs = 0;
+};
+struct ListKeys : AnsweredBy<KeyPage> {
+  std::string prefix;
+  std::string after;                // keys that come after it, in byte order
+  uint64_t limit = 0;               // 0: as many as the master gives at once
+  uint64_t timeLeftMs = 0;
+};
+struct LeaseGrant : AnsweredBy<LeaseGranted> {
+  uint64_t ttlMs = 0;
+};
+struct LeaseKeepAlive : AnsweredBy<Done> {
+  KeyLeaseId lease;
+};
+struct LeaseRevoke : AnsweredBy<Done> {  // its keys are deleted
+  KeyLeaseId lease;
+  uint64_t timeLeftMs = 0;
+};
+struct Spread : AnsweredBy<SpreadEnded> {
+  Version value;
+  uint64_t replicas = 0;            // owners that shall have it: answered when they do, or cannot
+  uint64_t timeLeftMs = 0;
+};
+struct InventoryPage : AnsweredBy<InventoryTaken> {
+  std::vector<MemoryValue> memory;
+  std::vector<SsdValue> ssd;
+  uint64_t pages = 0;               // on the last one: how many there are, else 0
+};
+struct SsdLife : AnsweredBy<Done> {
+  Incarnation life;                 // of what is on this owner's SSD from now on, 0: nothing. Of an earlier life nothing comes back
+};
+struct SsdCommit : AnsweredBy<SsdTaken> {
+  std::vector<SsdValue> values;     // that are on its SSD now; until the master has taken one the owner lists it in no inventory
+};
+struct SsdEvicted : AnsweredBy<Done> {
+  std::vector<Version> values;      // that have gone from its SSD by themselves
+};
+enum class ReclaimResult : uint8_t { ok, busy, gone };
+struct InvalidateDone : AnsweredBy<Done> {
+  OrderId order;
+};
+struct ReclaimDone : AnsweredBy<Done> {
+  OrderId order;
+  std::vector<ReclaimResult> results;  // of its replicas
+};
+struct ReplicateDone : AnsweredBy<CopyEnded> {
+  OrderId order;
+  Code code = Code::ok;
+};
+struct Staged : AnsweredBy<Done> {
+  OrderId order;
+  Code code = Code::ok;             // ok: the value can be fetched. Else the extent is free; miss, corrupt, system: as of GetDone
+};
+struct Unstaged : AnsweredBy<Done> {  // nobody reads or writes the extent any more, it is free
+  OrderId order;
+};
+
+struct Request {
+  using Body = std::variant<Heartbeat, PutStart, PutDone, PutReserved, PutAbort, Reserve, Release, Dropped, GetStart, GetDone, StatKey,
+                            RemoveKey, CountKeys, ListKeys, LeaseGrant, LeaseKeepAlive, LeaseRevoke, Spread, InventoryPage, SsdLife,
+                            SsdCommit, SsdEvicted, InvalidateDone, ReclaimDone, ReplicateDone, Staged, Unstaged>;
+  OperationId id;
+  Body body;
+
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(body);
+  }
+  template <class T>
+  const T* as() const {
+    return std::get_if<T>(&body);
+  }
+};
+
+// The reply can be one to that request: its answer is one of those that the request names.
+inline bool fits(const Request& request, const Reply& reply) {
+  return std::visit(
+      [&](const auto& asked, const auto& answer) {
+        if (reply.code != Code::ok) return std::holds_alternative<Done>(reply.answer);
+        return std::decay_t<decltype(asked)>::template kTakes<std::decay_t<decltype(answer)>>;
+      },
+      request.body, reply.answer);
+}
+
+// --- orders of the master
+
+struct Invalidate {
+  OrderId order;
+  std::vector<Version> below;       // every replica of a key below the put_id is to go
+};
+struct Reclaim {
+  OrderId order;
+  std::vector<MemoryReplica> replicas;  // exactly these, as far as nobody reads them
+};
+struct Replicate {
+  OrderId order;
+  std::string key;
+  PutId putId;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;              // of the extent that the value is to be brought to
+  Peer source;
+  std::optional<Exported> exported;  // there; none: the readable value
+  uint64_t timeLeftMs = 0;          // for the copy
+};
+struct Stage {
+  OrderId order;
+  std::string key;
+  PutId putId;
+  uint64_t bytes = 0;
+  Exported to;                      // where the value is to be brought from the owner's SSD, exported under this id meanwhile
+  uint64_t timeLeftMs = 0;          // for the load
+};
+struct Unstage {
+  OrderId order;
   ExportId exportId;
-  uint64_t sourceOffset = 0;
-  std::vector<std::string> nodes;
-  std::vector<uint64_t> offsets;
-  std::vector<ListedKey> entries;
 };
+struct Leave {};
+struct Shrink {};
 
-enum class CommandKind : uint16_t { reply, invalidate, reclaim, replicate, leave, shrink, stage, unstage };
+// Those that the owner answers, and that come again until it has.
+using Order = std::variant<Invalidate, Reclaim, Replicate, Stage, Unstage>;
+inline OrderId idOf(const Order& order) {
+  return std::visit([](const auto& each) { return each.order; }, order);
+}
 
-// From master to owner: an answer, or an order that is answered by invalidateDone, reclaimDone, getDone, staged or unstaged.
-struct MasterMessage {
-  CommandKind kind = CommandKind::reply;
-  Reply reply;
-  OperationId command;         // identity of an order; an order may come twice
-  // invalidate: drop all below putId; reclaim: this version, if nobody reads it; replicate: one; stage: one, to be brought from this
-  // owner's SSD to its offset and exported meanwhile under exportId; unstage: that exportId, the extent is free after it
-  std::vector<Version> items;
-  Peer peer;                   // replicate: who has the value
-  ExportId exportId;           // replicate: the peer has exported the value under it, 0: it is readable there
-  uint64_t sourceOffset = 0;   // of what is exported, in the peer's segment
-  uint64_t timeLeftMs = 0;     // replicate, stage: for the copy
-};
+using MasterMessage = std::variant<Reply, Invalidate, Reclaim, Replicate, Stage, Unstage, Leave, Shrink>;
+inline MasterMessage messageOf(const Order& order) {
+  return std::visit([](const auto& each) { return MasterMessage(each); }, order);
+}
+
+// --- meeting
 
 struct Hello {
   std::string clusterId;
   std::string cluster;
   Term term;
   Incarnation master;
+  uint32_t protocol = kProtocolVersion;
 };
 
 struct Registration {
@@ -162,10 +370,11 @@ struct Registration {
   std::string label;        // sub-cluster
   Incarnation ssdLife;      // of what is on this owner's SSD, where values put here go as well; 0: it has none
   std::vector<Extent> occupied;  // extents that are not free and hold no value that could be read: held, or still being written
-  Incarnation adopts;       // in whose life the values were published that `inventory` will list; 0: there are none
-  uint64_t values = 0;      // in memory, that `inventory` will list
+  Incarnation adopts;       // in whose life the values were published that the inventory will list; 0: there are none
+  uint64_t values = 0;      // in memory, that the inventory will list
   std::vector<Incarnation> ends;  // lives of the node that serve no more: it has their directory, or was they
   Time sent{0};             // on the clock of its host
+  uint32_t protocol = kProtocolVersion;
   std::string from;         // for people: where the owner is and since when, by what the master sees; not sent
 };
 
@@ -175,5 +384,11 @@ struct Registered {
   uint64_t leaseMs = 0;
   bool inventory = false;   // the owner lists its values before it joins
 };
+
+// How either side of another version is refused.
+inline std::string otherProtocol(const char* peer, uint32_t its) {
+  return std::string(peer) + " speaks version " + std::to_string(its) + " of the protocol, this process version " +
+         std::to_string(kProtocolVersion) + ": run one release of Fluxon in a cluster";
+}
 
 }  // namespace fluxon::rpc

@@ -15,6 +15,7 @@
 //   `submitted` are compare-exchanges, so exactly one of them happens.
 #pragma once
 
+#include "base/put_mode.h"
 #include "shm/file_header.h"
 
 namespace fluxon::shm {
@@ -107,13 +108,28 @@ enum class CommandKind : uint32_t {
   scrub = 14,       // checks every entry of the node's SSD -> valueBytes: entries checked, offset: damaged ones
 };
 
-constexpr uint32_t kRejectIfExists = 1;    // putStart, putInline
-constexpr uint32_t kRejectIfInFlight = 2;  // putStart, putInline
+// Flags of a command. Those that its kind does not have are 0.
+constexpr uint32_t kRejectIfExists = 1;    // putStart, putInline: OnExisting::reject
+constexpr uint32_t kRejectIfInFlight = 2;  // putStart, putInline: OnInFlight::reject
 constexpr uint32_t kHold = 4;              // get
 constexpr uint32_t kLocalOnly = 8;         // get: do not ask the master (the caller follows another owner's answer)
-constexpr uint32_t kPlacedHere = 16;       // putStart, putInline, get: another owner has named this one
+constexpr uint32_t kPlacedHere = 16;       // putStart, putInline: Home::here; get: another owner has named this one
 constexpr uint32_t kBringHere = 32;        // get: bring the value here: the owner of this host that was named does not take this client
 constexpr uint32_t kReplicasShift = 24;    // putStart, putInline: the top byte is the number of owners that shall have the value
+
+constexpr uint32_t kGetFlags = kHold | kLocalOnly | kPlacedHere | kBringHere;
+constexpr uint32_t kPutFlags = kRejectIfExists | kRejectIfInFlight | kPlacedHere | 0xFFu << kReplicasShift;
+
+constexpr uint32_t flagsOf(PutMode mode, uint8_t replicas) {
+  return (mode.onExisting == PutMode::OnExisting::reject ? kRejectIfExists : 0) |
+         (mode.onInFlight == PutMode::OnInFlight::reject ? kRejectIfInFlight : 0) | (mode.home == PutMode::Home::here ? kPlacedHere : 0) |
+         uint32_t{replicas} << kReplicasShift;
+}
+constexpr PutMode putModeOf(uint32_t flags) {
+  return {flags & kRejectIfExists ? PutMode::OnExisting::reject : PutMode::OnExisting::replace,
+          flags & kRejectIfInFlight ? PutMode::OnInFlight::reject : PutMode::OnInFlight::proceed,
+          flags & kPlacedHere ? PutMode::Home::here : PutMode::Home::any};
+}
 
 struct CommandRequest {
   uint32_t kind;

@@ -16,6 +16,20 @@ using owner::ClientRing;
 
 enum class Act : uint8_t { write, submit, drain, answer, scan, touches, acts };
 
+// The flags of which a command was made.
+uint32_t flagsSaid(const owner::Command& command) {
+  switch (command.kind) {
+    case CommandKind::putStart:
+    case CommandKind::putInline:
+      return flagsOf(command.put, command.replicas);
+    case CommandKind::get:
+      return (command.get.hold ? kHold : 0) | (command.get.localOnly ? kLocalOnly : 0) |
+             (command.get.placedHere ? kPlacedHere : 0) | (command.get.bringHere ? kBringHere : 0);
+    default:
+      return 0;
+  }
+}
+
 // Of what lies before the payloads, that part is made zero again after each input; of payloads the ones that were written.
 class Client {
  public:
@@ -68,13 +82,14 @@ class Client {
       FLUXON_CHECK(command.key.size() == from.request.keyBytes && command.extra.size() == from.request.extraBytes, "other lengths");
       FLUXON_CHECK(command.key == std::string_view(file().payloads[slot], command.key.size()), "another key");
       FLUXON_CHECK(command.extra == std::string_view(file().payloads[slot] + command.key.size(), command.extra.size()), "another value");
-      FLUXON_CHECK(command.flags == from.request.flags && command.valueBytes == from.request.valueBytes &&
+      FLUXON_CHECK(command.valueBytes == from.request.valueBytes &&
                        command.slotRef == from.request.slotRef && command.lease.value == from.request.lease &&
                        command.deadline.ns == from.request.deadlineNs,
                    "another command");
       const bool abandoned = from.state.load() == static_cast<uint32_t>(CommandState::abandoned);
       FLUXON_CHECK(abandoned ? command.kind == CommandKind::abort : static_cast<uint32_t>(command.kind) == from.request.kind,
                    "another kind");
+      FLUXON_CHECK(flagsSaid(command) == from.request.flags, "other flags, or some that the kind does not have");
     }
     return any;
   }
@@ -170,8 +185,9 @@ bool run(std::string_view input) {
 std::vector<std::string> seeds() {
   const auto act = [](Act what, std::string_view more = {}) { return std::string(1, static_cast<char>(what)).append(more); };
   const auto submit = [&](uint8_t slot, CommandState state, CommandKind kind, const std::string& key, const std::string& extra) {
+    const bool puts = kind == CommandKind::putStart || kind == CommandKind::putInline;
     const CommandRequest request{static_cast<uint32_t>(kind),
-                                 kHold,
+                                 puts ? kPutFlags : kind == CommandKind::get ? kHold : 0,
                                  static_cast<uint32_t>(key.size()),
                                  static_cast<uint32_t>(extra.size()),
                                  100,

@@ -8,6 +8,7 @@
 
 #include "fuzz.h"
 #include "rpc/codec.h"
+#include "rpc_samples.h"
 
 namespace fluxon::fuzz {
 namespace {
@@ -37,11 +38,21 @@ std::string encoded(const Registration& registration) {
   return textOf(message);
 }
 
+const PutMode* modeOf(const Request& request) {
+  if (const auto* put = request.as<PutStart>()) return &put->mode;
+  if (const auto* put = request.as<PutReserved>()) return &put->mode;
+  return nullptr;
+}
 std::vector<Request> requestsOf(capnp::MessageReader& message) {
   std::vector<Request> requests = decode(message.getRoot<schema::Session::SubmitParams>().getRequests());
   for (const Request& each : requests) {
-    FLUXON_CHECK(static_cast<uint16_t>(each.kind) < kRequestKinds, "a request of no kind");
-    for (const ReclaimResult result : each.results) FLUXON_CHECK(result <= ReclaimResult::gone, "a result that is none");
+    if (const auto* done = each.as<ReclaimDone>())
+      for (const ReclaimResult result : done->results) FLUXON_CHECK(result <= ReclaimResult::gone, "a result that is none");
+    if (const auto* get = each.as<GetStart>()) FLUXON_CHECK(get->neighbours <= NeighbourUse::none, "a use of neighbours that is none");
+    const PutMode* const mode = modeOf(each);
+    FLUXON_CHECK(!mode || (mode->onExisting <= PutMode::OnExisting::reject && mode->onInFlight <= PutMode::OnInFlight::reject &&
+                           mode->home <= PutMode::Home::here),
+                 "a mode of a put that is none");
   }
   return requests;
 }
@@ -95,77 +106,21 @@ bool run(std::string_view input) {
 }
 
 std::vector<std::string> seeds() {
-  Request request;
-  request.id = OperationId(1);
-  request.kind = RequestKind::putStart;
-  request.key = "key";
-  request.bytes = 100;
-  const std::vector<Version> items{{"a", PutId(1), 64, 10, KeyLeaseId(2)}, {"b", PutId(2), 128, 20, {}}};
-  const Request full{OperationId(2),
-                     RequestKind::reclaimDone,
-                     3,
-                     "key",
-                     "after",
-                     4,
-                     5,
-                     OperationId(6),
-                     KeyLeaseId(7),
-                     8,
-                     9,
-                     10,
-                     OperationId(11),
-                     Code::unavailable,
-                     {1, 2, 3},
-                     items,
-                     {ReclaimResult::ok, ReclaimResult::gone}};
-  const Peer peer{"node", "host", "192.0.2.1:7", Incarnation(5)};
-  const Reply reply{OperationId(1),          Code::noSpace, "detail", PutId(2), true,        3, 4,          5,
-                    KeyLeaseId(6),           peer,          true,     true,     ExportId(7), 8, {"a", "b"}, {9},
-                    {{"key", 10, PutId(11)}}};
-  const auto order = [&](CommandKind kind) {
-    MasterMessage message;
-    message.kind = kind;
-    message.command = OperationId(6);
-    message.items = items;
-    return message;
-  };
-  MasterMessage answer, replicate = order(CommandKind::replicate), stage = order(CommandKind::stage);
-  answer.reply = reply;
-  replicate.peer = peer;
-  for (MasterMessage* message : {&replicate, &stage}) {
-    message->exportId = ExportId(7);
-    message->sourceOffset = 8;
-    message->timeLeftMs = 9;
-  }
-  Registration registration;
-  registration.node = "n";
-  registration.hostId = "h";
-  registration.incarnation = Incarnation(1);
-  registration.pid = 2;
-  registration.segmentBytes = 3;
-  registration.maxKeys = 4;
-  registration.http = "http";
-  registration.link = "192.0.2.1:7";
-  registration.label = "label";
-  registration.ssdLife = Incarnation(7);
-  registration.occupied = {{0, 64}, {4096, 8192}};
-  registration.adopts = Incarnation(5);
-  registration.values = 8;
-  registration.ends = {Incarnation(9), Incarnation(10)};
-  registration.sent = Time{6};
   // What our own encoders write loses nothing on its way.
   const auto seed = [](Kind kind, const auto& value, auto decode) {
     const std::string bytes = encoded(value);
     FLUXON_CHECK(encoded(decoded(bytes, decode).value()) == bytes, "a field is lost");
     return std::string(1, static_cast<char>(kind)) + bytes;
   };
-  return {
-      seed(Kind::requests, std::vector{request}, requestsOf), seed(Kind::requests, std::vector{request, full}, requestsOf),
-      seed(Kind::messages, std::vector{answer, replicate, stage}, messagesOf),
-      seed(Kind::messages,
-           std::vector{order(CommandKind::leave), order(CommandKind::reclaim), order(CommandKind::invalidate), order(CommandKind::unstage)},
-           messagesOf),
-      seed(Kind::registration, registration, registrationOf)};
+  std::vector<std::string> seeds{seed(Kind::registration, sampleRegistration(), registrationOf)};
+  for (const Request& request : sampleRequests()) seeds.push_back(seed(Kind::requests, std::vector{request}, requestsOf));
+  for (const MasterMessage& message : sampleMessages()) seeds.push_back(seed(Kind::messages, std::vector{message}, messagesOf));
+  // Several of them in one call.
+  const std::vector<Request> requests = sampleRequests();
+  const std::vector<MasterMessage> messages = sampleMessages();
+  seeds.push_back(seed(Kind::requests, std::vector(requests.begin(), requests.begin() + 3), requestsOf));
+  seeds.push_back(seed(Kind::messages, std::vector(messages.begin(), messages.begin() + 3), messagesOf));
+  return seeds;
 }
 
 }  // namespace fluxon::fuzz

@@ -76,8 +76,11 @@ void SimMaster::handle(master::Member& member, uint64_t connection, std::vector<
                        const std::vector<OperationId>& stragglers) {
   std::vector<std::string> named;  // what may be known to be on its SSD from now on
   for (const rpc::Request& request : requests) {
-    if (request.kind != rpc::RequestKind::ssdCommit && request.kind != rpc::RequestKind::inventory) continue;
-    for (const rpc::Version& item : request.items) named.push_back(item.key);
+    const auto all = [&](const auto& values) {
+      for (const auto& value : values) named.push_back(value.key);
+    };
+    if (const auto* commit = request.as<rpc::SsdCommit>()) all(commit->values);
+    if (const auto* page = request.as<rpc::InventoryPage>()) all(page->memory), all(page->ssd);
   }
   core_->handle(member, std::move(requests), lowest, scheduler_.now(), stragglers);
   const SimSsdd* const ssdd = named.empty() ? nullptr : world_.owner(member.node())->ssdd();

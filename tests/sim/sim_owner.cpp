@@ -245,7 +245,7 @@ void SimOwner::disconnected() {
 void SimOwner::hear(const std::shared_ptr<Connection>& on, Incarnation to, const rpc::MasterMessage& message) {
   if (connection_ != on || !on->open) return;
   // Pages are slow, and so are their answers: the next pages wait for them.
-  if (message.kind == rpc::CommandKind::reply && pages_.erase({to, message.reply.id}) > 0) {
+  if (const auto* reply = std::get_if<rpc::Reply>(&message); reply && pages_.erase({to, reply->id}) > 0) {
     if (const Duration takes = world_.pageTime(); takes.ns != 0) return later(takes, [this, on, to, message] { hear(on, to, message); });
   }
   world_.show(name(), message);
@@ -267,7 +267,7 @@ void SimOwner::beat() {
 void SimOwner::send(const rpc::Request& request) {
   if (!enrolment_->joined()) return;
   queue_.push_back(request);
-  if (request.kind == rpc::RequestKind::inventory) pages_.emplace(enrolment_->registration().incarnation, request.id);
+  if (request.is<rpc::InventoryPage>()) pages_.emplace(enrolment_->registration().incarnation, request.id);
 }
 
 // Now and then it is killed in the midst, between two stores into what its next life reads.

@@ -70,10 +70,12 @@ uint64_t World::valueBytes() {
   return scheduler_.oneIn(3) ? 8 + scheduler_.pick(60'000) : 8 + scheduler_.pick(2000);
 }
 
-uint32_t World::flags() {
-  uint32_t flags = scheduler_.oneIn(6) ? shm::kRejectIfExists : scheduler_.oneIn(6) ? shm::kRejectIfInFlight : 0;
-  if (scheduler_.oneIn(6)) flags |= 2u << shm::kReplicasShift;
-  return flags;
+void World::drawMode(Command& put) {
+  if (scheduler_.oneIn(6))
+    put.put.onExisting = PutMode::OnExisting::reject;
+  else if (scheduler_.oneIn(6))
+    put.put.onInFlight = PutMode::OnInFlight::reject;
+  if (scheduler_.oneIn(6)) put.replicas = 2;
 }
 
 // --- puts
@@ -84,7 +86,7 @@ void World::put(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
   command.kind = CommandKind::putStart;
   command.key = keyName(key);
   command.valueBytes = valueBytes();
-  command.flags = flags();
+  drawMode(command);
   if (scheduler_.oneIn(3)) command.lease = keyLease_[owner.cluster()];
   scheduler_.log(owner.name(), " client ", client->id, " puts ", command.key, " by operation ", op);
   SimOwner* at = &owner;
@@ -100,13 +102,13 @@ void World::putAt(SimOwner& at, const std::shared_ptr<Client>& client, Command c
   const auto then = [this, &at, client, command, op, hops](const Answer& grant) {
     if (grant.code != Code::ok) return;
     if (grant.node.empty()) {
-      if (command.flags & shm::kRejectIfExists) history_.granted(op, scheduler_.now());
+      if (command.put.onExisting == PutMode::OnExisting::reject) history_.granted(op, scheduler_.now());
       return write(at, client, grant, command.valueBytes, op);
     }
     SimOwner* const next = owner(grant.node);
     SIM_CHECK(next, "a put is sent to node ", grant.node);
     Command again = command;
-    again.flags |= rpc::kPlacedHere;
+    again.put.home = PutMode::Home::here;
     if (hops < kMostHops && at.neighbours(*next)) putAt(*next, client, std::move(again), op, hops + 1);
   };
   at.command(client, command, then, patience());
@@ -161,7 +163,7 @@ void World::putInline(SimOwner& owner, const std::shared_ptr<Client>& client, in
   command.valueBytes = command.extra.size();
   std::memcpy(command.extra.data(), &op, 8);
   if (command.extra.size() >= 16) std::memcpy(command.extra.data() + command.extra.size() - 8, &op, 8);
-  command.flags = flags();
+  drawMode(command);
   if (scheduler_.oneIn(3)) command.lease = keyLease_[owner.cluster()];
   scheduler_.log(owner.name(), " client ", client->id, " puts ", command.key, " inline by operation ", op);
   putInlineAt(owner, client, std::move(command), op, 0);
@@ -178,7 +180,7 @@ void World::putInlineAt(SimOwner& at, const std::shared_ptr<Client>& client, Com
     SimOwner* const next = owner(answer.node);
     SIM_CHECK(next, "a put is sent to node ", answer.node);
     Command again = command;
-    again.flags |= rpc::kPlacedHere;
+    again.put.home = PutMode::Home::here;
     if (hops < kMostHops && at.neighbours(*next)) putInlineAt(*next, client, std::move(again), op, hops + 1);
   };
   at.command(client, command, then, patience());
@@ -272,7 +274,7 @@ void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
   Command command;
   command.kind = CommandKind::get;
   command.key = keyName(key);
-  command.flags = scheduler_.oneIn(2) ? shm::kHold : 0;
+  command.get.hold = scheduler_.oneIn(2);
   const Time began = scheduler_.now();
   owner.command(client, command, [this, &owner, client, key, began](const Answer& answer) {
     if (answer.code != Code::ok) return;

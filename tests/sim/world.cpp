@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "message_log.h"
+
 namespace fluxon::sim {
 namespace {
 
@@ -502,7 +504,7 @@ void World::live() {
     put.extra.assign(100, 'x');
     owner::Answer answer = step(*owner, put, "a put");
     if (!answer.node.empty()) {  // a neighbour shall have it
-      put.flags |= shm::kPlacedHere;
+      put.put.home = PutMode::Home::here;
       answer = step(*this->owner(answer.node), put, "a put sent on");
     }
     SIM_CHECK(answer.code == Code::ok, "a put at ", owner->name(), ": ", codeName(answer.code), " ", answer.payload);
@@ -511,7 +513,7 @@ void World::live() {
       owner::Command get;
       get.kind = shm::CommandKind::get;
       get.key = put.key;
-      get.flags = shm::kHold;
+      get.get.hold = true;
       answer = step(*reader, get, "a get");
       SIM_CHECK(answer.code == Code::ok && (!answer.node.empty() || answer.putId == putId), "a get at ", reader->name(), " of what ",
                 owner->name(), " has: ", codeName(answer.code), " ", answer.payload);
@@ -584,42 +586,18 @@ void World::agreeOnSsd(SimOwner& owner) {
 // --- log
 
 void World::show(const std::string& who, const rpc::Request& request) {
-  if (!scheduler_.logging()) return;
-  static constexpr const char* kKinds[] = {"heartbeat", "putStart", "putDone", "putReserved", "putAbort", "reserve", "release", "dropped",
-                                           "getStart", "stat", "remove", "countPrefix", "list", "leaseGrant", "leaseKeepAlive",
-                                           "leaseRevoke", "invalidateDone", "reclaimDone", "inventory", "spread", "getDone", "ssdLife",
-                                           "ssdCommit", "ssdEvicted", "staged", "unstaged"};
-  if (request.kind == rpc::RequestKind::heartbeat) return;
+  if (!scheduler_.logging() || request.is<rpc::Heartbeat>()) return;
   std::ostringstream text;
-  text << who << " ► master  #" << request.id.value << " " << kKinds[static_cast<size_t>(request.kind)];
-  if (!request.key.empty()) text << " " << request.key;
-  if (request.put) text << " put #" << request.put.value;
-  if (request.command) text << " order " << request.command.value;
-  if (request.code != Code::ok) text << " " << codeName(request.code);
-  for (const rpc::Version& item : request.items) text << " [" << item.key << " " << toString(item.putId) << " at " << item.offset << "]";
-  for (const uint64_t offset : request.offsets) text << " at " << offset;
+  tell(text << who << " ► master", request);
   scheduler_.log(text.str());
 }
 
 void World::show(const std::string& who, const rpc::MasterMessage& message) {
   if (!scheduler_.logging()) return;
+  const auto* const reply = std::get_if<rpc::Reply>(&message);
+  if (reply && reply->code == Code::ok && reply->as<rpc::Done>()) return;
   std::ostringstream text;
-  text << "master ► " << who;
-  if (message.kind == rpc::CommandKind::reply) {
-    const rpc::Reply& reply = message.reply;
-    if (reply.code == Code::ok && !reply.putId && reply.offsets.empty()) return;
-    text << "  #" << reply.id.value << " " << codeName(reply.code);
-    if (!reply.detail.empty()) text << " (" << reply.detail << ")";
-    if (reply.putId) text << " " << toString(reply.putId) << (reply.published ? " published" : "");
-    if (!reply.peer.node.empty()) text << " " << (reply.fetch ? "from " : "see ") << reply.peer.node;
-    if (reply.code == Code::ok && (reply.fetch || reply.peer.node.empty()) && reply.offsets.empty() && !reply.published)
-      text << " at " << reply.offset;
-    for (const uint64_t offset : reply.offsets) text << " at " << offset;
-  } else {
-    static constexpr const char* kKinds[] = {"reply", "invalidate", "reclaim", "replicate", "leave", "shrink", "stage", "unstage"};
-    text << "  order " << message.command.value << " " << kKinds[static_cast<size_t>(message.kind)];
-    for (const rpc::Version& item : message.items) text << " [" << item.key << " " << toString(item.putId) << " at " << item.offset << "]";
-  }
+  tell(text << "master ► " << who, message);
   scheduler_.log(text.str());
 }
 

@@ -165,7 +165,7 @@ class World {
   void lease(SimOwner&, const std::shared_ptr<Client>&);
   void hold(const std::shared_ptr<Client>&, const std::shared_ptr<Memory>&, uint64_t ref, uint64_t offset, uint64_t bytes);
   void see(const Memory&, uint64_t offset, uint64_t bytes, PutId, int key, Time began, const std::string& how);
-  uint32_t flags();
+  void drawMode(owner::Command& put);
   Duration patience();
   uint64_t valueBytes();
 

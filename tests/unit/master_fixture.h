@@ -3,14 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "master_core.h"
-#include "shm/client_format.h"
 
 namespace fluxon::master {
 
@@ -29,40 +30,101 @@ struct Outboxes final : Outbox {
 
 struct World;
 
+constexpr PutMode kRejectExisting{PutMode::OnExisting::reject};
+constexpr PutMode kRejectInFlight{PutMode::OnExisting::replace, PutMode::OnInFlight::reject};
+
+// What a get was told: who has the value, and whether it is to be brought here (`fetch`), from an SSD (`ssd`: by this owner from its own,
+// or by the other one).
+struct Route {
+  Code code = Code::ok;
+  std::string node;
+  std::string link;
+  PutId putId;
+  uint64_t bytes = 0;
+  bool fetch = false, ssd = false;
+  uint64_t offset = 0;
+  std::optional<rpc::Exported> exported;
+};
+
 // One incarnation of one owner. It answers orders only when told to.
 class Owner {
  public:
   Owner(World& world, std::shared_ptr<Member> joinedAs) : member(std::move(joinedAs)), world_(&world) {}
 
-  OperationId ask(rpc::Request);
-  OperationId ask(rpc::RequestKind kind, std::string key = {});
+  OperationId ask(rpc::Request::Body);
+  // Under an id of the test's choice, as after one that was lost.
+  void askAs(OperationId, rpc::Request::Body, OperationId lowestUnanswered = OperationId(1), std::vector<OperationId> stragglers = {});
   // The same request once more, as after a lost connection.
   void askAgain(OperationId);
+
   bool answered(OperationId) const;
   size_t answers(OperationId) const;
   rpc::Reply answer(OperationId) const;
+  template <class T>
+  T answer(OperationId id) const {
+    const rpc::Reply reply = answer(id);
+    REQUIRE(reply.code == Code::ok);
+    REQUIRE(reply.as<T>());
+    return *reply.as<T>();
+  }
+  Code code(OperationId id) const { return answer(id).code; }
+  // Asks, and must be answered at once.
+  Code say(rpc::Request::Body body) { return code(ask(std::move(body))); }
 
-  OperationId start(std::string key, uint64_t bytes = 100, uint32_t flags = 0, KeyLeaseId lease = {}, uint64_t timeLeftMs = 60'000);
-  OperationId done(OperationId put);
-  OperationId abort(OperationId put);
-  OperationId reserve(uint64_t bytes, uint64_t count);
-  OperationId putReserved(std::string key, uint64_t bytes, uint64_t offset, KeyLeaseId lease = {});
-  Code release(std::vector<uint64_t> offsets);
-  OperationId remove(std::string key) { return ask(rpc::RequestKind::remove, std::move(key)); }
-  OperationId get(std::string key) { return ask(rpc::RequestKind::getStart, std::move(key)); }
-  Code heartbeat(std::vector<uint64_t> touched = {});
-  KeyLeaseId grantLease(uint64_t ttlMs);
+  OperationId start(std::string key, uint64_t bytes = 100, PutMode mode = {}, KeyLeaseId lease = {}, uint64_t timeLeftMs = 60'000);
+  rpc::PutGranted granted(OperationId put) const { return answer<rpc::PutGranted>(put); }
+  OperationId done(OperationId put) { return ask(rpc::PutDone{{}, put}); }
+  // Of a PutDone or PutReserved.
+  rpc::PutEnded ended(OperationId done) const { return answer<rpc::PutEnded>(done); }
+  bool published(OperationId done) const { return answer(done).code == Code::ok && ended(done).published; }
+  OperationId abort(OperationId put) { return ask(rpc::PutAbort{{}, put}); }
   // start and done, published at once; the extent's offset.
   uint64_t put(const std::string& key, uint64_t bytes = 100, KeyLeaseId lease = {});
 
-  // Orders sent and not yet answered by this stub, each once.
-  std::vector<rpc::MasterMessage> orders(rpc::CommandKind) const;
+  OperationId reserve(uint64_t bytes, uint64_t count) { return ask(rpc::Reserve{{}, bytes, count}); }
+  std::vector<uint64_t> reserved(OperationId id) const { return answer<rpc::Reserved>(id).offsets; }
+  OperationId putReserved(std::string key, uint64_t bytes, uint64_t offset, KeyLeaseId lease = {});
+  Code release(std::vector<uint64_t> offsets) { return say(rpc::Release{{}, std::move(offsets)}); }
+  Code drop(const std::string& key, PutId id, uint64_t offset) { return say(rpc::Dropped{{}, {{key, id, offset}}}); }
+
+  OperationId get(std::string key, rpc::NeighbourUse = rpc::NeighbourUse::read, std::string avoid = {}, uint64_t timeLeftMs = 0);
+  Route route(OperationId get) const;
+  Route route(const std::string& key) { return route(get(key)); }
+  OperationId getDone(OperationId get, Code code = Code::ok) { return ask(rpc::GetDone{{}, get, code}); }
+  OperationId replicateDone(OrderId order, Code code = Code::ok);
+  // Of a GetDone or ReplicateDone: the copy is a replica now.
+  bool copied(OperationId done) const { return answer<rpc::CopyEnded>(done).published; }
+
+  OperationId stat(std::string key) { return ask(rpc::StatKey{{}, std::move(key)}); }
+  PutId idOf(const std::string& key) { return answer<rpc::KeyStat>(stat(key)).putId; }
+  std::vector<std::string> nodesOf(const std::string& key) { return answer<rpc::KeyStat>(stat(key)).nodes; }
+  OperationId remove(std::string key) { return ask(rpc::RemoveKey{{}, std::move(key)}); }
+  OperationId count(std::string prefix) { return ask(rpc::CountKeys{{}, std::move(prefix)}); }
+  uint64_t counted(OperationId count) const { return answer<rpc::KeyCount>(count).keys; }
+  OperationId list(std::string prefix = {}, std::string after = {}, uint64_t limit = 0);
+  std::vector<std::string> listed(OperationId list) const;
+  Code heartbeat(std::vector<uint64_t> touched = {}) { return say(rpc::Heartbeat{{}, false, std::move(touched)}); }
+  KeyLeaseId grantLease(uint64_t ttlMs) { return answer<rpc::LeaseGranted>(ask(rpc::LeaseGrant{{}, ttlMs})).lease; }
+
+  // Orders of that kind, sent and not yet answered by this stub, each once.
+  template <class T>
+  std::vector<T> orders() const;
+  // The only one.
+  template <class T>
+  T order() const {
+    const std::vector<T> all = orders<T>();
+    REQUIRE(all.size() == 1);
+    return all.front();
+  }
+  // Has been told so (Leave, Shrink).
+  template <class T>
+  bool told() const;
   // Answers all invalidations, or reclaims; gives what they were about.
   std::vector<rpc::Version> invalidateDone();
-  std::vector<rpc::Version> reclaimDone(rpc::ReclaimResult);
-  void reclaimDone(OperationId command, std::vector<rpc::ReclaimResult>);
-  // Answers one order by a request of that kind.
-  OperationId answerOrder(rpc::RequestKind, OperationId command, Code code = Code::ok);
+  std::vector<rpc::MemoryReplica> reclaimDone(rpc::ReclaimResult);
+  void reclaimDone(OrderId, std::vector<rpc::ReclaimResult>);
+  void staged(OrderId, Code code = Code::ok);
+  void unstaged(OrderId);
   uint64_t bytes(Use use) const { return member->space.bytes(use); }
 
   std::shared_ptr<Member> member;
@@ -70,7 +132,7 @@ class Owner {
  private:
   World* world_;
   std::map<OperationId, rpc::Request> asked_;
-  std::set<OperationId> ordersDone_;
+  std::set<OrderId> ordersDone_;
   uint64_t ids_ = 0;
 };
 
@@ -159,141 +221,123 @@ struct World {
   std::map<std::string, std::vector<Incarnation>> lives;
 };
 
-inline OperationId Owner::ask(rpc::Request request) {
-  request.id = OperationId(++ids_);
-  asked_[request.id] = request;
-  world_->core.handle(*member, {request}, OperationId(1), world_->now);
+inline OperationId Owner::ask(rpc::Request::Body body) {
+  const OperationId id(++ids_);
+  askAs(id, std::move(body));
   if (world_->diskWorks) world_->persisted();
-  return request.id;
+  return id;
 }
-inline OperationId Owner::ask(rpc::RequestKind kind, std::string key) {
-  rpc::Request request;
-  request.kind = kind;
-  request.key = std::move(key);
-  return ask(std::move(request));
+inline void Owner::askAs(OperationId id, rpc::Request::Body body, OperationId lowestUnanswered, std::vector<OperationId> stragglers) {
+  asked_[id] = {id, body};
+  world_->core.handle(*member, {{id, std::move(body)}}, lowestUnanswered, world_->now, stragglers);
 }
 inline void Owner::askAgain(OperationId id) { world_->core.handle(*member, {asked_.at(id)}, OperationId(1), world_->now); }
+
 inline size_t Owner::answers(OperationId id) const {
   size_t count = 0;
-  for (const rpc::MasterMessage& m : world_->outbox.sent[member.get()]) count += m.kind == rpc::CommandKind::reply && m.reply.id == id;
+  for (const rpc::MasterMessage& m : world_->outbox.sent[member.get()]) {
+    const auto* const reply = std::get_if<rpc::Reply>(&m);
+    count += reply && reply->id == id;
+  }
   return count;
 }
 inline bool Owner::answered(OperationId id) const { return answers(id) > 0; }
+// The last one. Each fits the request that it answers.
 inline rpc::Reply Owner::answer(OperationId id) const {
   rpc::Reply last;
   for (const rpc::MasterMessage& m : world_->outbox.sent[member.get()]) {
-    if (m.kind == rpc::CommandKind::reply && m.reply.id == id) last = m.reply;
+    const auto* const reply = std::get_if<rpc::Reply>(&m);
+    if (reply && reply->id == id) last = *reply;
   }
   INFO("request ", id.value);
   REQUIRE(last.id == id);
+  if (const auto asked = asked_.find(id); asked != asked_.end()) REQUIRE(rpc::fits(asked->second, last));
   return last;
 }
-inline OperationId Owner::start(std::string key, uint64_t bytes, uint32_t flags, KeyLeaseId lease, uint64_t timeLeftMs) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::putStart;
-  request.key = std::move(key);
-  request.bytes = bytes;
-  request.flags = flags;
-  request.lease = lease;
-  request.timeLeftMs = timeLeftMs;
-  return ask(std::move(request));
-}
-inline OperationId Owner::done(OperationId put) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::putDone;
-  request.put = put;
-  return ask(std::move(request));
-}
-inline OperationId Owner::abort(OperationId put) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::putAbort;
-  request.put = put;
-  return ask(std::move(request));
-}
-inline OperationId Owner::reserve(uint64_t bytes, uint64_t count) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::reserve;
-  request.bytes = bytes;
-  request.count = count;
-  return ask(std::move(request));
-}
-inline OperationId Owner::putReserved(std::string key, uint64_t bytes, uint64_t offset, KeyLeaseId lease) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::putReserved;
-  request.key = std::move(key);
-  request.bytes = bytes;
-  request.offset = offset;
-  request.lease = lease;
-  return ask(std::move(request));
-}
-inline Code Owner::release(std::vector<uint64_t> offsets) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::release;
-  request.offsets = std::move(offsets);
-  return answer(ask(std::move(request))).code;
-}
-inline Code Owner::heartbeat(std::vector<uint64_t> touched) {
-  rpc::Request request;
-  request.offsets = std::move(touched);
-  return answer(ask(std::move(request))).code;
-}
-inline KeyLeaseId Owner::grantLease(uint64_t ttlMs) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::leaseGrant;
-  request.ttlMs = ttlMs;
-  return answer(ask(std::move(request))).lease;
+
+inline OperationId Owner::start(std::string key, uint64_t bytes, PutMode mode, KeyLeaseId lease, uint64_t timeLeftMs) {
+  return ask(rpc::PutStart{{}, std::move(key), bytes, mode, lease, timeLeftMs, {}});
 }
 inline uint64_t Owner::put(const std::string& key, uint64_t bytes, KeyLeaseId lease) {
-  const OperationId started = start(key, bytes, 0, lease);
-  const rpc::Reply grant = answer(started);
-  REQUIRE(grant.code == Code::ok);
-  REQUIRE(answer(done(started)).published);
-  return grant.offset;
+  const OperationId started = start(key, bytes, {}, lease);
+  const uint64_t offset = granted(started).offset;
+  REQUIRE(published(done(started)));
+  return offset;
 }
-inline std::vector<rpc::MasterMessage> Owner::orders(rpc::CommandKind kind) const {
-  std::map<OperationId, rpc::MasterMessage> open;
+inline OperationId Owner::putReserved(std::string key, uint64_t bytes, uint64_t offset, KeyLeaseId lease) {
+  return ask(rpc::PutReserved{{}, std::move(key), bytes, offset, {}, lease});
+}
+
+inline OperationId Owner::get(std::string key, rpc::NeighbourUse neighbours, std::string avoid, uint64_t timeLeftMs) {
+  return ask(rpc::GetStart{{}, std::move(key), neighbours, std::move(avoid), timeLeftMs});
+}
+inline Route Owner::route(OperationId get) const {
+  const rpc::Reply reply = answer(get);
+  if (reply.code != Code::ok) return {reply.code};
+  if (const auto* at = reply.as<rpc::ReadAt>())
+    return {Code::ok, at->owner.node, at->owner.link, at->putId, at->bytes, false, at->ssd, 0, {}};
+  if (const auto* from = reply.as<rpc::FetchFrom>())
+    return {Code::ok, from->source.node, from->source.link, from->putId, from->bytes, true, false, from->offset, from->exported};
+  const auto here = answer<rpc::LoadHere>(get);
+  return {Code::ok, member->node(), {}, here.putId, here.bytes, true, true, here.offset, {}};
+}
+inline OperationId Owner::replicateDone(OrderId order, Code code) {
+  ordersDone_.insert(order);
+  return ask(rpc::ReplicateDone{{}, order, code});
+}
+inline OperationId Owner::list(std::string prefix, std::string after, uint64_t limit) {
+  return ask(rpc::ListKeys{{}, std::move(prefix), std::move(after), limit});
+}
+inline std::vector<std::string> Owner::listed(OperationId list) const {
+  std::vector<std::string> keys;
+  for (const rpc::ListedKey& each : answer<rpc::KeyPage>(list).keys) keys.push_back(each.key);
+  return keys;
+}
+
+template <class T>
+std::vector<T> Owner::orders() const {
+  std::map<OrderId, T> open;
   for (const rpc::MasterMessage& m : world_->outbox.sent[member.get()]) {
-    if (m.kind == kind && !ordersDone_.count(m.command)) open[m.command] = m;
+    const T* const order = std::get_if<T>(&m);
+    if (order && !ordersDone_.count(order->order)) open.insert_or_assign(order->order, *order);
   }
-  std::vector<rpc::MasterMessage> all;
-  for (auto& [id, message] : open) all.push_back(std::move(message));
+  std::vector<T> all;
+  for (auto& [id, order] : open) all.push_back(std::move(order));
   return all;
+}
+template <class T>
+bool Owner::told() const {
+  const std::vector<rpc::MasterMessage>& sent = world_->outbox.sent[member.get()];
+  return std::any_of(sent.begin(), sent.end(), [](const rpc::MasterMessage& m) { return std::holds_alternative<T>(m); });
 }
 inline std::vector<rpc::Version> Owner::invalidateDone() {
   std::vector<rpc::Version> items;
-  for (const rpc::MasterMessage& order : orders(rpc::CommandKind::invalidate)) {
-    items.insert(items.end(), order.items.begin(), order.items.end());
-    ordersDone_.insert(order.command);
-    rpc::Request request;
-    request.kind = rpc::RequestKind::invalidateDone;
-    request.command = order.command;
-    ask(std::move(request));
+  for (const rpc::Invalidate& each : orders<rpc::Invalidate>()) {
+    items.insert(items.end(), each.below.begin(), each.below.end());
+    ordersDone_.insert(each.order);
+    ask(rpc::InvalidateDone{{}, each.order});
   }
   return items;
 }
-inline void Owner::reclaimDone(OperationId command, std::vector<rpc::ReclaimResult> results) {
-  ordersDone_.insert(command);
-  rpc::Request request;
-  request.kind = rpc::RequestKind::reclaimDone;
-  request.command = command;
-  request.results = std::move(results);
-  ask(std::move(request));
+inline void Owner::reclaimDone(OrderId order, std::vector<rpc::ReclaimResult> results) {
+  ordersDone_.insert(order);
+  ask(rpc::ReclaimDone{{}, order, std::move(results)});
 }
-inline OperationId Owner::answerOrder(rpc::RequestKind kind, OperationId command, Code code) {
-  ordersDone_.insert(command);
-  rpc::Request request;
-  request.kind = kind;
-  request.command = command;
-  request.code = code;
-  return ask(std::move(request));
-}
-inline std::vector<rpc::Version> Owner::reclaimDone(rpc::ReclaimResult result) {
-  std::vector<rpc::Version> items;
-  for (const rpc::MasterMessage& order : orders(rpc::CommandKind::reclaim)) {
-    items.insert(items.end(), order.items.begin(), order.items.end());
-    reclaimDone(order.command, std::vector<rpc::ReclaimResult>(order.items.size(), result));
+inline std::vector<rpc::MemoryReplica> Owner::reclaimDone(rpc::ReclaimResult result) {
+  std::vector<rpc::MemoryReplica> items;
+  for (const rpc::Reclaim& each : orders<rpc::Reclaim>()) {
+    items.insert(items.end(), each.replicas.begin(), each.replicas.end());
+    reclaimDone(each.order, std::vector<rpc::ReclaimResult>(each.replicas.size(), result));
   }
   return items;
+}
+inline void Owner::staged(OrderId order, Code code) {
+  ordersDone_.insert(order);
+  ask(rpc::Staged{{}, order, code});
+}
+inline void Owner::unstaged(OrderId order) {
+  ordersDone_.insert(order);
+  ask(rpc::Unstaged{{}, order});
 }
 
 }  // namespace fluxon::master

@@ -8,19 +8,19 @@ TEST_CASE("inventory: within the term the next life of an owner gets its routes 
   World w;
   Owner a = w.join(w.registration("a", 5)), b = w.join("b");
   const uint64_t kept = a.put("kept"), overwritten = a.put("overwritten"), deleted = a.put("deleted");
-  const auto idOf = [&](const char* key) { return b.answer(b.get(key)).putId; };
+  const auto idOf = [&](const char* key) { return b.route(key).putId; };
   const PutId idKept = idOf("kept"), idOver = idOf("overwritten"), idDel = idOf("deleted");
   w.pass(seconds(11), {&b});
-  CHECK(b.answer(b.get("kept")).code == Code::miss);
+  CHECK(b.route("kept").code == Code::miss);
   b.put("overwritten");
-  CHECK(b.answer(b.remove("deleted")).code == Code::ok);
+  CHECK(b.code(b.remove("deleted")) == Code::ok);
   Owner again = report(w, with(w, "a", 6, 5));
-  const rpc::Reply reply =
-      again.answer(page(again, {item("kept", idKept, kept), item("overwritten", idOver, overwritten), item("deleted", idDel, deleted)}));
-  CHECK(reply.offsets == std::vector<uint64_t>{overwritten, deleted});
-  CHECK(b.answer(b.get("kept")).peer.node == "a");
-  CHECK(b.answer(b.get("overwritten")).peer.node == "b");
-  CHECK(b.answer(b.get("deleted")).code == Code::miss);
+  const OperationId listed =
+      page(again, {item("kept", idKept, kept), item("overwritten", idOver, overwritten), item("deleted", idDel, deleted)});
+  CHECK(refused(again, listed) == std::vector<uint64_t>{overwritten, deleted});
+  CHECK(b.route("kept").node == "a");
+  CHECK(b.route("overwritten").node == "b");
+  CHECK(b.route("deleted").code == Code::miss);
   CHECK(again.release({overwritten, deleted}) == Code::ok);
   CHECK(w.bytesAddUp());
 }
@@ -30,13 +30,13 @@ TEST_CASE("inventory: a restart before the lease ends keeps the routes as well, 
   Owner a = w.join(w.registration("a", 5)), b = w.join("b");
   const uint64_t listed = a.put("listed");
   a.put("lost");
-  const PutId id = b.answer(b.get("listed")).putId;
+  const PutId id = b.route("listed").putId;
   Owner again = report(w, with(w, "a", 6, 5));
-  CHECK(b.answer(b.get("listed")).code == Code::miss);  // not yet
+  CHECK(b.route("listed").code == Code::miss);  // not yet
   page(again, {item("listed", id, listed)});
   w.work();
-  CHECK(b.answer(b.get("listed")).peer.node == "a");
-  CHECK(b.answer(b.get("lost")).code == Code::miss);
+  CHECK(b.route("listed").node == "a");
+  CHECK(b.route("lost").code == Code::miss);
   CHECK(w.core.keys() == 1);
 }
 
@@ -44,11 +44,11 @@ TEST_CASE("inventory: another put_id, place or length is refused, and so is a ke
   World w;
   Owner a = w.join(w.registration("a", 5)), b = w.join("b");
   const uint64_t one = a.put("one");
-  const PutId id = b.answer(b.get("one")).putId;
+  const PutId id = b.route("one").putId;
   Owner again = report(w, with(w, "a", 6, 5));
-  const rpc::Reply reply = again.answer(page(again, {item("one", PutId(id.value + 1), one), item("one", id, one + 8192),
-                                                     item("one", id, one + 16384, 90), item("none", id, one + 32768)}));
-  CHECK(reply.offsets.size() == 4);
+  const OperationId listed = page(again, {item("one", PutId(id.value + 1), one), item("one", id, one + 8192),
+                                          item("one", id, one + 16384, 90), item("none", id, one + 32768)});
+  CHECK(refused(again, listed).size() == 4);
   CHECK(again.bytes(Use::unrouted) == 4 * 128);
 }
 
@@ -68,30 +68,30 @@ TEST_CASE("inventory: a life that was not the last one is not asked for its valu
 TEST_CASE("inventory: one with extents that overlap is never complete") {
   World w({"a"});
   Owner a = report(w, with(w, "a", 5, 1000));
-  CHECK(a.answer(page(a, {item("k", kOld, 0, 5000), item("l", kOld, 4096, 100)}, 0)).code == Code::protocol);
-  CHECK(a.answer(page(a, {}, 2)).code == Code::ok);
+  CHECK(a.code(page(a, {item("k", kOld, 0, 5000), item("l", kOld, 4096, 100)}, 0)) == Code::protocol);
+  CHECK(a.code(page(a, {}, 2)) == Code::ok);
   CHECK(a.member->state == MemberState::reporting);
   Owner again = w.join(w.registration("a", 6));
-  CHECK(again.answer(page(again, {})).code == Code::protocol);
+  CHECK(again.code(page(again, {})) == Code::protocol);
 }
 
 TEST_CASE("inventory: before it is complete an owner may heartbeat and answer orders, nothing else") {
   World w({"a"});
   Owner a = report(w, with(w, "a", 5, 1000));
   CHECK(a.heartbeat() == Code::ok);
-  CHECK(a.answer(a.start("k")).code == Code::protocol);
-  CHECK(a.answer(a.get("k")).code == Code::protocol);
+  CHECK(a.code(a.start("k")) == Code::protocol);
+  CHECK(a.route("k").code == Code::protocol);
   page(a, {});
-  CHECK(a.answer(a.start("k")).code == Code::ok);
+  CHECK(a.code(a.start("k")) == Code::ok);
 }
 
 TEST_CASE("new term: the recorded life's values are taken in the window, in pages, and known ones are served before it ends") {
   World w({"a", "b"});
   Owner a = report(w, with(w, "a", 5, 1000));
-  CHECK(a.answer(page(a, {item("k", kOld, 0)}, 0)).offsets.empty());
-  CHECK(a.answer(page(a, {item("l", PutId(Term(2), 8), 128)}, 2)).offsets.empty());
+  CHECK(refused(a, page(a, {item("k", kOld, 0)}, 0)).empty());
+  CHECK(refused(a, page(a, {item("l", PutId(Term(2), 8), 128)}, 2)).empty());
   CHECK(a.member->state == MemberState::joined);
-  CHECK(a.answer(a.get("k")).peer.node == "a");
+  CHECK(a.route("k").node == "a");
   const OperationId unknown = a.get("x");
   CHECK_FALSE(a.answered(unknown));
   CHECK(w.core.recovering());
@@ -108,19 +108,19 @@ TEST_CASE("new term: of two versions the later one is the route, and the earlier
   World w({"a", "b", "c"});
   Owner a = report(w, with(w, "a", 5, 1000)), b = report(w, with(w, "b", 6, 1000)), c = report(w, with(w, "c", 7, 1000));
   const PutId later(Term(2), 8);
-  CHECK(a.answer(page(a, {item("k", kOld, 0)})).offsets.empty());
-  CHECK(b.answer(page(b, {item("k", later, 0)})).offsets.empty());
-  CHECK(c.answer(page(c, {item("k", kOld, 0)})).offsets == std::vector<uint64_t>{0});
+  CHECK(refused(a, page(a, {item("k", kOld, 0)})).empty());
+  CHECK(refused(b, page(b, {item("k", later, 0)})).empty());
+  CHECK(refused(c, page(c, {item("k", kOld, 0)})) == std::vector<uint64_t>{0});
   CHECK(a.invalidateDone().size() == 1);
-  CHECK(b.answer(b.get("k")).peer.node == "b");
-  CHECK((b.answer(b.get("k")).putId == later));
+  CHECK(b.route("k").node == "b");
+  CHECK((b.route("k").putId == later));
 }
 
 TEST_CASE("new term: values under a key lease, or of this term or a later one, are refused") {
   World w({"a"});
   Owner a = report(w, with(w, "a", 5, 1000));
-  const rpc::Reply reply = a.answer(page(a, {item("leased", kOld, 0, 100, KeyLeaseId(9)), item("ahead", PutId(Term(3), 1), 128)}));
-  CHECK(reply.offsets.size() == 2);
+  const OperationId listed = page(a, {item("leased", kOld, 0, 100, KeyLeaseId(9)), item("ahead", PutId(Term(3), 1), 128)});
+  CHECK(refused(a, listed).size() == 2);
 }
 
 TEST_CASE("new term: the window ends early only when each recorded owner knows which of its values must go") {
@@ -132,7 +132,7 @@ TEST_CASE("new term: the window ends early only when each recorded owner knows w
   confirm(a);
   CHECK_FALSE(w.core.recovering());
   a.invalidateDone();
-  CHECK(a.answer(remove).code == Code::ok);
+  CHECK(a.code(remove) == Code::ok);
 }
 
 TEST_CASE("new term: the values of who comes after the window are not taken") {
@@ -179,7 +179,7 @@ TEST_CASE("disk: the window ends without an owner only when its record is gone")
   CHECK_FALSE(a.answered(remove));
   w.persisted();
   CHECK_FALSE(w.core.recovering());
-  CHECK(a.answer(remove).code == Code::miss);
+  CHECK(a.code(remove) == Code::miss);
   CHECK(w.core.durable().members.at("b").value == 0);
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("disk: routes are forgotten when the next term would not take their va
     CHECK_FALSE(b.answered(remove));
     w.persisted();
     w.work();
-    CHECK(b.answer(remove).code == Code::ok);
+    CHECK(b.code(remove) == Code::ok);
     CHECK(w.core.keys() == 0);
     const auto& record = w.core.durable().members;
     CHECK((gone ? record.count("a") == 0 : record.at("a").value == 0));
@@ -233,7 +233,7 @@ TEST_CASE("dormant: a fenced owner's values are remembered for ten minutes") {
     w.core.leave(*a.member, MasterCore::Content::kept, w.now);
     w.persisted();
     Owner b = w.join("b");
-    CHECK(b.answer(b.get("k")).code == Code::miss);
+    CHECK(b.route("k").code == Code::miss);
     w.pass(seconds(tooLate ? 600 : 599), {&b});
     w.work();
     std::shared_ptr<Member> member;
@@ -249,12 +249,12 @@ TEST_CASE("dormant: a key whose owner is away does not exist for rejectIfExists,
   b.put("l");
   w.core.leave(*a.member, MasterCore::Content::kept, w.now);
   w.persisted();
-  CHECK(b.answer(b.ask(rpc::RequestKind::list)).entries.size() == 1);
-  const OperationId count = b.ask(rpc::RequestKind::countPrefix);
+  CHECK(b.listed(b.list()).size() == 1);
+  const OperationId count = b.count("");
   w.work();
-  CHECK(b.answer(count).count == 1);
-  CHECK(b.answer(b.ask(rpc::RequestKind::stat, "k")).code == Code::miss);
-  CHECK(b.answer(b.start("k", 1, shm::kRejectIfExists)).code == Code::ok);
+  CHECK(b.counted(count) == 1);
+  CHECK(b.code(b.stat("k")) == Code::miss);
+  CHECK(b.code(b.start("k", 1, kRejectExisting)) == Code::ok);
 }
 
 }  // namespace

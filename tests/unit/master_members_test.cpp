@@ -4,8 +4,6 @@
 namespace fluxon::master {
 namespace {
 
-using rpc::CommandKind;
-
 TEST_CASE("master members: an owner is fenced when its lease and the margin have passed, not before") {
   World w;
   Owner a = w.join("a");
@@ -18,7 +16,7 @@ TEST_CASE("master members: an owner is fenced when its lease and the margin have
   w.pass(milliseconds(1));
   CHECK(a.member->state == MemberState::fenced);
   Owner b = w.join("b");
-  CHECK(b.answer(b.get("k")).code == Code::miss);
+  CHECK(b.route("k").code == Code::miss);
   CHECK(w.core.counters().fenced == 1);
   CHECK(a.heartbeat() == Code::fenced);
 }
@@ -30,7 +28,7 @@ TEST_CASE("master members: a fenced incarnation may not come back, a new one joi
   w.pass(seconds(11));
   CHECK(w.tryJoin(w.registration("a", 5)) == Code::fenced);
   Owner again = w.join(w.registration("a", 6));
-  CHECK(again.answer(again.get("k")).code == Code::miss);
+  CHECK(again.route("k").code == Code::miss);
   CHECK(again.member->space.freeBytes() == kSegment);
   CHECK(a.heartbeat() == Code::fenced);
 }
@@ -44,8 +42,8 @@ TEST_CASE("master members: the fencing of an owner ends its puts, grants and wai
   CHECK(w.core.inFlightPuts() == 1);
   w.pass(seconds(3), {&b});
   CHECK(w.core.inFlightPuts() == 0);
-  CHECK(a.answer(waiting).code == Code::fenced);
-  CHECK(b.answer(b.start("k", 1, shm::kRejectIfInFlight)).code == Code::ok);
+  CHECK(a.code(waiting) == Code::fenced);
+  CHECK(b.code(b.start("k", 1, kRejectInFlight)) == Code::ok);
 }
 
 TEST_CASE("master members: a change that waits for a silent owner goes on when that one is fenced") {
@@ -57,8 +55,8 @@ TEST_CASE("master members: a change that waits for a silent owner goes on when t
   w.pass(seconds(10), {&b});
   CHECK_FALSE(b.answered(done));
   w.pass(seconds(1), {&b});
-  CHECK(b.answer(done).published);
-  CHECK(b.answer(get).peer.node == "b");
+  CHECK(b.published(done));
+  CHECK(b.route(get).node == "b");
 }
 
 TEST_CASE("master members: the key of a publish whose origin is fenced ends as a miss") {
@@ -71,7 +69,7 @@ TEST_CASE("master members: the key of a publish whose origin is fenced ends as a
   CHECK(b.member->state == MemberState::fenced);
   CHECK_FALSE(c.answered(get));
   a.invalidateDone();
-  CHECK(c.answer(get).code == Code::miss);
+  CHECK(c.code(get) == Code::miss);
   CHECK_FALSE(b.answered(done));
   CHECK(w.core.keys() == 0);
   CHECK(w.bytesAddUp());
@@ -97,8 +95,8 @@ TEST_CASE("master members: requests of a fenced owner that waited behind a chang
   c.remove("k");
   w.pass(seconds(11), {&a, &b});
   a.invalidateDone();
-  CHECK(b.answer(done).published);
-  CHECK(b.answer(b.get("k")).peer.node == "b");
+  CHECK(b.published(done));
+  CHECK(b.route("k").node == "b");
   CHECK(w.core.inFlightPuts() == 0);
 }
 
@@ -110,7 +108,7 @@ TEST_CASE("master members: an owner that leaves takes its routes with it and sta
   w.core.leave(*a.member, MasterCore::Content::gone, w.now);
   CHECK_FALSE(b.answered(done));
   w.persisted();
-  CHECK(b.answer(done).published);
+  CHECK(b.published(done));
   CHECK(a.member->state == MemberState::left);
   CHECK(w.durableMembers() == std::set<std::string>{"b"});
   CHECK(w.tryJoin(w.registration("a", 5)) == Code::fenced);
@@ -125,7 +123,7 @@ TEST_CASE("master members: an owner that joins again after a lost connection kee
   w.core.disconnected(*a.member);
   Owner again = w.join(w.registration("a", 5));
   CHECK(again.member == a.member);
-  CHECK(a.answer(a.get("k")).code == Code::ok);
+  CHECK(a.route("k").code == Code::ok);
 }
 
 TEST_CASE("master members: a registration that arrives after a later one of its host ends nothing") {
@@ -146,6 +144,21 @@ TEST_CASE("master members: a registration that arrives after a later one of its 
   CHECK(a.member->state == MemberState::fenced);
 }
 
+TEST_CASE("master members: an owner of another version of the protocol is refused with both versions, and the one that lives stays") {
+  World w;
+  Owner a = w.join("a");
+  a.put("k");
+  rpc::Registration other = w.registration("a", 77);
+  other.protocol = rpc::kProtocolVersion + 1;
+  std::shared_ptr<Member> none;
+  const rpc::Registered refused = w.core.registerOwner(other, w.now, none);
+  CHECK(refused.code == Code::protocol);
+  CHECK(refused.detail == rpc::otherProtocol("the owner", rpc::kProtocolVersion + 1));
+  CHECK_FALSE(none);
+  CHECK(a.heartbeat() == Code::ok);
+  CHECK(a.route("k").code == Code::ok);
+}
+
 TEST_CASE("master members: joining again extends the lease") {
   World w;
   Owner a = w.join(w.registration("a", 5));
@@ -161,12 +174,12 @@ TEST_CASE("master members: orders that are not answered are sent again on a new 
   a.put("k");
   w.core.disconnected(*a.member);
   const OperationId done = b.done(b.start("k"));
-  CHECK(a.orders(CommandKind::invalidate).empty());
+  CHECK(a.orders<rpc::Invalidate>().empty());
   w.join(w.registration("a", 5));
-  CHECK(a.orders(CommandKind::invalidate).size() == 1);
+  CHECK(a.orders<rpc::Invalidate>().size() == 1);
   w.join(w.registration("a", 5));
   a.invalidateDone();
-  CHECK(b.answer(done).published);
+  CHECK(b.published(done));
   w.outbox.sent.clear();
   w.join(w.registration("a", 5));
   CHECK(w.outbox.sent.empty());
@@ -182,7 +195,7 @@ TEST_CASE("master members: an answer given while the owner was away is there whe
   CHECK_FALSE(a.answered(done));
   w.join(w.registration("a", 5));
   a.askAgain(done);
-  CHECK(a.answer(done).published);
+  CHECK(a.published(done));
 }
 
 TEST_CASE("master members: one batch of invalidations is in flight per owner, the next follows its answer") {
@@ -191,7 +204,7 @@ TEST_CASE("master members: one batch of invalidations is in flight per owner, th
   for (const char* key : {"1", "2", "3"}) a.put(key);
   std::vector<OperationId> removes;
   for (const char* key : {"1", "2", "3"}) removes.push_back(b.remove(key));
-  CHECK(a.orders(CommandKind::invalidate).size() == 1);
+  CHECK(a.orders<rpc::Invalidate>().size() == 1);
   CHECK(a.invalidateDone().size() == 1);
   CHECK(b.answered(removes[0]));
   CHECK_FALSE(b.answered(removes[1]));
@@ -206,7 +219,7 @@ TEST_CASE("master members: a new incarnation on the same host replaces the old o
   a.put("k");
   Owner next = w.join(w.registration("a", 6));
   CHECK(a.member->state == MemberState::fenced);
-  CHECK(next.answer(next.get("k")).code == Code::miss);
+  CHECK(next.route("k").code == Code::miss);
   CHECK(w.tryJoin(w.registration("a", 5)) == Code::fenced);
 }
 
@@ -259,9 +272,9 @@ TEST_CASE("master members: what a joining owner still has held is not given out 
   r.occupied = {{0, 4096}, {8192, 128}};
   Owner a = w.join(r);
   CHECK(a.bytes(Use::unrouted) == 4096 + 128);
-  CHECK(a.answer(a.reserve(4096, 256)).offsets.size() == 254);
+  CHECK(a.reserved(a.reserve(4096, 256)).size() == 254);
   CHECK(a.release({0, 8192}) == Code::ok);
-  CHECK(a.answer(a.reserve(4096, 1)).offsets.size() == 1);
+  CHECK(a.reserved(a.reserve(4096, 1)).size() == 1);
 }
 
 TEST_CASE("master members: a registration that makes no sense is refused and the master lives on") {
@@ -299,7 +312,7 @@ TEST_CASE("recovery: puts, deletes and gets are answered after the window, grant
   Owner a = w.join("a");
   CHECK(w.core.recovering());
   const OperationId put = a.start("k");
-  CHECK(a.answer(put).code == Code::ok);
+  CHECK(a.code(put) == Code::ok);
   const OperationId done = a.done(put), get = a.get("k"), remove = a.remove("x");
   w.pass(milliseconds(19'999), {&a});
   CHECK_FALSE(a.answered(done));
@@ -308,9 +321,9 @@ TEST_CASE("recovery: puts, deletes and gets are answered after the window, grant
   CHECK(w.core.nextWake() <= w.now + milliseconds(1));
   w.pass(milliseconds(1));
   CHECK_FALSE(w.core.recovering());
-  CHECK(a.answer(done).published);
-  CHECK(a.answer(get).peer.node == "a");
-  CHECK(a.answer(remove).code == Code::miss);
+  CHECK(a.published(done));
+  CHECK(a.route(get).node == "a");
+  CHECK(a.code(remove) == Code::miss);
 }
 
 TEST_CASE("recovery: the window closes as soon as every durable member has joined") {
@@ -322,7 +335,7 @@ TEST_CASE("recovery: the window closes as soon as every durable member has joine
   CHECK(w.durableMembers() == std::set<std::string>{"a", "b", "c"});
   w.join("b");
   CHECK_FALSE(w.core.recovering());
-  CHECK(a.answer(get).code == Code::miss);
+  CHECK(a.code(get) == Code::miss);
 }
 
 TEST_CASE("recovery: a first term has no window") {
@@ -346,7 +359,7 @@ TEST_CASE("recovery: requests of an owner that is replaced in the window are for
   a.remove("k");
   Owner next = w.join(w.registration("a", 6));
   w.join("b");
-  CHECK(next.answer(next.get("k")).code == Code::miss);
+  CHECK(next.route("k").code == Code::miss);
   CHECK(w.core.inFlightPuts() == 0);
 }
 
@@ -357,14 +370,12 @@ TEST_CASE("key lease: there are not more than the bound, and one that ends makes
   Owner a = w.join("a");
   a.grantLease(1000);
   CHECK(a.grantLease(60'000));
-  rpc::Request grant;
-  grant.kind = rpc::RequestKind::leaseGrant;
-  grant.ttlMs = 1000;
+  const rpc::LeaseGrant grant{{}, 1000};
   const rpc::Reply refused = a.answer(a.ask(grant));
   CHECK(refused.code == Code::tooMany);
   CHECK(refused.detail == "2 key leases live, no more at once: revoke some, or let them end");
   w.pass(milliseconds(1000), {&a});
-  CHECK(a.answer(a.ask(grant)).code == Code::ok);
+  CHECK(a.code(a.ask(grant)) == Code::ok);
 }
 
 TEST_CASE("key lease: its keys are deleted when it runs out, others stay") {
@@ -376,11 +387,11 @@ TEST_CASE("key lease: its keys are deleted when it runs out, others stay") {
   a.put("free");
   CHECK(w.core.nextWake() == w.now + seconds(1));
   w.pass(milliseconds(999));
-  CHECK(a.orders(CommandKind::invalidate).empty());
+  CHECK(a.orders<rpc::Invalidate>().empty());
   w.pass(milliseconds(1));
   CHECK(a.invalidateDone().size() == 1);
-  CHECK(a.answer(a.get("leased")).code == Code::miss);
-  CHECK(a.answer(a.get("free")).code == Code::ok);
+  CHECK(a.route("leased").code == Code::miss);
+  CHECK(a.route("free").code == Code::ok);
   CHECK(a.member->space.leasedBytes() == 0);
   CHECK(w.core.counters().leasesExpired == 1);
 }
@@ -389,12 +400,7 @@ TEST_CASE("key lease: keep-alive starts its time anew, one that has ended is unk
   World w;
   Owner a = w.join("a");
   const KeyLeaseId lease = a.grantLease(1000);
-  const auto keepAlive = [&] {
-    rpc::Request request;
-    request.kind = rpc::RequestKind::leaseKeepAlive;
-    request.lease = lease;
-    return a.answer(a.ask(request)).code;
-  };
+  const auto keepAlive = [&] { return a.say(rpc::LeaseKeepAlive{{}, lease}); };
   w.pass(milliseconds(900));
   CHECK(keepAlive() == Code::ok);
   w.pass(milliseconds(900));
@@ -408,40 +414,36 @@ TEST_CASE("key lease: a revoke is acknowledged after its keys are deleted") {
   Owner a = w.join("a"), b = w.join("b");
   const KeyLeaseId lease = a.grantLease(60'000);
   a.put("k", 100, lease);
-  rpc::Request request;
-  request.kind = rpc::RequestKind::leaseRevoke;
-  request.lease = lease;
+  const rpc::LeaseRevoke request{{}, lease};
   const OperationId revoke = b.ask(request);
   CHECK_FALSE(b.answered(revoke));
   a.invalidateDone();
-  CHECK(b.answer(revoke).code == Code::ok);
-  CHECK(b.answer(b.get("k")).code == Code::miss);
-  CHECK(b.answer(b.ask(request)).code == Code::noLease);
+  CHECK(b.code(revoke) == Code::ok);
+  CHECK(b.route("k").code == Code::miss);
+  CHECK(b.code(b.ask(request)) == Code::noLease);
 }
 
 TEST_CASE("key lease: one below the minimum, and one longer than a year, is refused with what is accepted") {
   World w;
   Owner a = w.join("a");
-  rpc::Request request;
-  request.kind = rpc::RequestKind::leaseGrant;
-  request.ttlMs = 99;
+  rpc::LeaseGrant request{{}, 99};
   const rpc::Reply reply = a.answer(a.ask(request));
   CHECK(reply.code == Code::invalidArgument);
   CHECK(reply.detail == "lease of 99 ms (accepted: 100 to 31536000000 ms)");
   request.ttlMs = 31'536'000'000;
-  CHECK(a.answer(a.ask(request)).code == Code::ok);
+  CHECK(a.code(a.ask(request)) == Code::ok);
   ++request.ttlMs;
-  CHECK(a.answer(a.ask(request)).code == Code::invalidArgument);
+  CHECK(a.code(a.ask(request)) == Code::invalidArgument);
 }
 
 TEST_CASE("key lease: a put under an unknown lease is refused, at its start and at its done") {
   World w;
   Owner a = w.join("a");
-  CHECK(a.answer(a.start("k", 100, 0, KeyLeaseId(42))).code == Code::noLease);
-  const OperationId put = a.start("k", 100, 0, a.grantLease(1000));
+  CHECK(a.code(a.start("k", 100, {}, KeyLeaseId(42))) == Code::noLease);
+  const OperationId put = a.start("k", 100, {}, a.grantLease(1000));
   w.pass(seconds(1));
-  CHECK(a.answer(a.done(put)).code == Code::noLease);
-  CHECK(a.release({a.answer(put).offset}) == Code::ok);
+  CHECK(a.code(a.done(put)) == Code::noLease);
+  CHECK(a.release({a.granted(put).offset}) == Code::ok);
 }
 
 TEST_CASE("key lease: a key that was overwritten without the lease outlives it") {
@@ -450,7 +452,7 @@ TEST_CASE("key lease: a key that was overwritten without the lease outlives it")
   a.put("k", 100, a.grantLease(1000));
   a.put("k", 200);
   w.pass(seconds(1));
-  CHECK(a.answer(a.get("k")).bytes == 200);
+  CHECK(a.route("k").bytes == 200);
   CHECK(a.member->space.leasedBytes() == 0);
 }
 
@@ -458,12 +460,12 @@ TEST_CASE("key lease: a publish under way when its lease ends is undone by a del
   World w;
   Owner a = w.join("a"), b = w.join("b");
   a.put("k");
-  const OperationId done = b.done(b.start("k", 100, 0, b.grantLease(1000)));
+  const OperationId done = b.done(b.start("k", 100, {}, b.grantLease(1000)));
   w.pass(seconds(1));
   a.invalidateDone();
-  CHECK(b.answer(done).published);
+  CHECK(b.published(done));
   b.invalidateDone();
-  CHECK(b.answer(b.get("k")).code == Code::miss);
+  CHECK(b.route("k").code == Code::miss);
 }
 
 TEST_CASE("key lease: its end does not delete a put of the key that is under way without it") {
@@ -473,7 +475,7 @@ TEST_CASE("key lease: its end does not delete a put of the key that is under way
   const OperationId put = a.start("k", 200);
   w.pass(seconds(1));
   a.invalidateDone();
-  CHECK(a.answer(a.done(put)).published);
+  CHECK(a.published(a.done(put)));
 }
 
 }  // namespace

@@ -5,11 +5,10 @@
 namespace fluxon::master {
 namespace {
 
-using rpc::CommandKind;
 
 // a has listed `its` and serves, b has registered and listed nothing.
 struct Window : World {
-  explicit Window(std::vector<rpc::Version> its = {})
+  explicit Window(std::vector<rpc::MemoryValue> its = {})
       : World({"a", "b"}), a(report(*this, with(*this, "a", 5, 1000))), b(report(*this, with(*this, "b", 6, 1000))) {
     page(a, std::move(its));
     fluxon::master::confirm(a);
@@ -17,11 +16,7 @@ struct Window : World {
   Owner a, b;
 };
 OperationId getFor(Owner& owner, const std::string& key, uint64_t timeLeftMs) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::getStart;
-  request.key = key;
-  request.timeLeftMs = timeLeftMs;
-  return owner.ask(request);
+  return owner.get(key, rpc::NeighbourUse::read, {}, timeLeftMs);
 }
 
 TEST_CASE("window: a put is acknowledged while another owner lists, which is told of it first and whose older value is refused") {
@@ -29,18 +24,18 @@ TEST_CASE("window: a put is acknowledged while another owner lists, which is tol
   const OperationId done = w.a.done(w.a.start("k"));
   CHECK_FALSE(w.a.answered(done));
   CHECK(w.b.invalidateDone().size() == 1);
-  CHECK(w.a.answer(done).published);
+  CHECK(w.a.published(done));
   CHECK(w.core.recovering());
-  CHECK(w.b.answer(page(w.b, {item("k", kOld, 0)}, 0)).offsets == std::vector<uint64_t>{0});
-  CHECK(w.a.answer(w.a.get("k")).peer.node == "a");
+  CHECK(refused(w.b, page(w.b, {item("k", kOld, 0)}, 0)) == std::vector<uint64_t>{0});
+  CHECK(w.a.route("k").node == "a");
 }
 
 TEST_CASE("window: a page that comes during a change does not bring the older value back") {
   Window w;
   const OperationId done = w.a.done(w.a.start("k"));
-  CHECK(w.b.answer(page(w.b, {item("k", kOld, 0)}, 0)).offsets == std::vector<uint64_t>{0});
+  CHECK(refused(w.b, page(w.b, {item("k", kOld, 0)}, 0)) == std::vector<uint64_t>{0});
   w.b.invalidateDone();
-  CHECK(w.a.answer(done).published);
+  CHECK(w.a.published(done));
 }
 
 TEST_CASE("window: nothing is acknowledged before each recorded node has registered, or its last lease has run out") {
@@ -61,7 +56,7 @@ TEST_CASE("window: nothing is acknowledged before each recorded node has registe
       w.pass(milliseconds(1), {&a});
       CHECK_FALSE(w.core.recovering());
     }
-    CHECK(a.answer(done).published);
+    CHECK(a.published(done));
   }
 }
 
@@ -71,26 +66,22 @@ TEST_CASE("window: a key that was deleted in it is not brought back by a later p
   w.a.invalidateDone();
   CHECK_FALSE(w.a.answered(remove));
   w.b.invalidateDone();
-  CHECK(w.a.answer(remove).code == Code::ok);
-  CHECK(w.b.answer(page(w.b, {item("k", kOld, 0)}, 0)).offsets == std::vector<uint64_t>{0});
-  CHECK(w.a.answer(w.a.get("k")).code == Code::miss);
+  CHECK(w.a.code(remove) == Code::ok);
+  CHECK(refused(w.b, page(w.b, {item("k", kOld, 0)}, 0)) == std::vector<uint64_t>{0});
+  CHECK(w.a.route("k").code == Code::miss);
 }
 
 TEST_CASE("window: a key whose new value has gone by itself is not brought back by an older one") {
   Window w;
   const OperationId start = w.a.start("k"), done = w.a.done(start);
   w.b.invalidateDone();
-  rpc::Request dropped;
-  dropped.kind = rpc::RequestKind::dropped;
-  dropped.items = {item("k", w.a.answer(done).putId, 0)};
-  w.a.ask(dropped);
+  w.a.drop("k", w.a.ended(done).putId, 0);
   CHECK(w.core.table().routes() == 0);
-  CHECK(w.b.answer(page(w.b, {item("k", kOld, 0)}, 0)).offsets == std::vector<uint64_t>{0});
+  CHECK(refused(w.b, page(w.b, {item("k", kOld, 0)}, 0)) == std::vector<uint64_t>{0});
   // The same version elsewhere would do.
   Window same({item("l", kOld, 0)});
-  dropped.items = {item("l", kOld, 0)};
-  same.a.ask(dropped);
-  CHECK(same.b.answer(page(same.b, {item("l", kOld, 0)}, 0)).offsets.empty());
+  same.a.drop("l", kOld, 0);
+  CHECK(refused(same.b, page(same.b, {item("l", kOld, 0)}, 0)).empty());
 }
 
 TEST_CASE("window: it is open as long as pages come, beyond every lease, and ends for who only beats") {
@@ -98,7 +89,7 @@ TEST_CASE("window: it is open as long as pages come, beyond every lease, and end
   for (uint64_t n = 0; n < 10; ++n) {
     w.pass(milliseconds(9'900), {&w.a, &w.b});
     CHECK(w.core.recovering());
-    CHECK(w.b.answer(page(w.b, {item("k" + std::to_string(n), kOld, n * 128)}, 0)).offsets.empty());
+    CHECK(refused(w.b, page(w.b, {item("k" + std::to_string(n), kOld, n * 128)}, 0)).empty());
   }
   w.pass(milliseconds(10'149), {&w.a, &w.b});
   CHECK(w.core.recovering());
@@ -112,30 +103,30 @@ TEST_CASE("window: it is open as long as pages come, beyond every lease, and end
 TEST_CASE("window: who asks for an unknown key waits until the key is known, or to its deadline") {
   Window w;
   const OperationId put = getFor(w.a, "put", 60'000), listed = getFor(w.a, "listed", 60'000), late = getFor(w.a, "late", 700);
-  const OperationId list = w.a.ask(rpc::RequestKind::list), remove = w.a.remove("none");
+  const OperationId list = w.a.list(), remove = w.a.remove("none");
   w.a.done(w.a.start("put"));
   w.b.invalidateDone();
-  CHECK(w.a.answer(put).peer.node == "a");
+  CHECK(w.a.route(put).node == "a");
   CHECK(w.core.nextWake() <= w.now + milliseconds(700));
   w.pass(seconds(1), {&w.a, &w.b});
-  CHECK(w.a.answer(late).code == Code::unavailable);
+  CHECK(w.a.code(late) == Code::unavailable);
   page(w.b, {item("listed", kOld, 0)});
   CHECK_FALSE(w.a.answered(listed));  // its owner does not serve yet
   CHECK_FALSE(w.a.answered(remove));
   confirm(w.b);
   CHECK_FALSE(w.core.recovering());
-  CHECK(w.a.answer(listed).peer.node == "b");
-  CHECK(w.a.answer(remove).code == Code::miss);
-  CHECK(w.a.answer(list).entries.size() == 2);
+  CHECK(w.a.route(listed).node == "b");
+  CHECK(w.a.code(remove) == Code::miss);
+  CHECK(w.a.listed(list).size() == 2);
 }
 
 TEST_CASE("window: a put that an existing key refuses waits until it is known whether there is one") {
   Window w;
-  const OperationId done = w.a.done(w.a.start("k", 100, shm::kRejectIfExists));
+  const OperationId done = w.a.done(w.a.start("k", 100, kRejectExisting));
   page(w.b, {item("k", kOld, 0)});
   CHECK_FALSE(w.a.answered(done));
   confirm(w.b);
-  CHECK(w.a.answer(done).code == Code::exists);
+  CHECK(w.a.code(done) == Code::exists);
 }
 
 TEST_CASE("window: the next process of a node is told of the changes that its last one has not answered") {
@@ -144,9 +135,9 @@ TEST_CASE("window: the next process of a node is told of the changes that its la
   Owner next = report(w, with(w, "b", 7, 1000));
   CHECK_FALSE(w.a.answered(done));
   CHECK(next.invalidateDone().size() == 1);
-  CHECK(w.a.answer(done).published);
+  CHECK(w.a.published(done));
   CHECK(w.core.durable().members.at("b").value == 1000);
-  CHECK(next.answer(page(next, {item("k", kOld, 0), item("l", kOld, 128)})).offsets == std::vector<uint64_t>{0});
+  CHECK(refused(next, page(next, {item("k", kOld, 0), item("l", kOld, 128)})) == std::vector<uint64_t>{0});
 }
 
 TEST_CASE("window: a change goes on past a node that ends under it when no next term takes its values; this one does") {
@@ -154,11 +145,11 @@ TEST_CASE("window: a change goes on past a node that ends under it when no next 
   const OperationId done = w.a.done(w.a.start("k"));
   w.pass(seconds(20), {&w.a});
   CHECK(w.b.member->state == MemberState::fenced);
-  CHECK(w.a.answer(done).published);
+  CHECK(w.a.published(done));
   CHECK(w.core.durable().members.at("b").value != 1000);
   if (!w.core.recovering()) return;
   Owner next = report(w, with(w, "b", 7, 1000));
-  CHECK(next.answer(page(next, {item("k", kOld, 0), item("l", kOld, 128)})).offsets == std::vector<uint64_t>{0});
+  CHECK(refused(next, page(next, {item("k", kOld, 0), item("l", kOld, 128)})) == std::vector<uint64_t>{0});
 }
 
 TEST_CASE("window: a newcomer without the directory of the recorded life does not shorten the wait for that one's lease") {
@@ -170,7 +161,7 @@ TEST_CASE("window: a newcomer without the directory of the recorded life does no
   const OperationId done = a.done(a.start("k"));
   CHECK_FALSE(a.answered(done));
   w.pass(seconds(20), {&a});
-  CHECK(a.answer(done).published);
+  CHECK(a.published(done));
   CHECK(w.core.durable().members.count("b") == 1);
 }
 
@@ -189,18 +180,19 @@ TEST_CASE("inventory: a life that ends before its list is complete leaves all to
     World w;
     Owner a = w.join(w.registration("a", 5)), b = w.join("b");
     const uint64_t one = a.put("one"), two = a.put("two"), three = a.put("three");
-    const auto idOf = [&](const char* key) { return b.answer(b.get(key)).putId; };
-    const std::vector<rpc::Version> all{item("one", idOf("one"), one), item("two", idOf("two"), two), item("three", idOf("three"), three)};
+    const auto idOf = [&](const char* key) { return b.route(key).putId; };
+    const std::vector<rpc::MemoryValue> all{item("one", idOf("one"), one), item("two", idOf("two"), two),
+                                            item("three", idOf("three"), three)};
     Owner second = report(w, with(w, "a", 6, 5));
     // Killed before it has read an answer: its directory still names the first life.
     page(second, {all[0]}, 0);
     if (joined) page(second, {all[1], all[2]}, 2);
     Owner third = report(w, with(w, "a", 7, 5));
-    CHECK(b.answer(b.remove("three")).code == Code::ok);
-    CHECK(third.answer(page(third, all)).offsets == std::vector<uint64_t>{three});
+    CHECK(b.code(b.remove("three")) == Code::ok);
+    CHECK(refused(third, page(third, all)) == std::vector<uint64_t>{three});
     w.work();
-    CHECK(b.answer(b.get("one")).peer.node == "a");
-    CHECK(b.answer(b.get("two")).peer.node == "a");
+    CHECK(b.route("one").node == "a");
+    CHECK(b.route("two").node == "a");
     CHECK(w.core.keys() == 2);
   }
 }

@@ -21,19 +21,13 @@ inline Owner report(World& w, const rpc::Registration& r) {
   return {w, member};
 }
 // The last page says how many there are.
-inline OperationId page(Owner& owner, std::vector<rpc::Version> items, uint64_t pages = 1) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::inventory;
-  request.items = std::move(items);
-  request.count = pages;
-  return owner.ask(request);
+inline OperationId page(Owner& owner, std::vector<rpc::MemoryValue> values, uint64_t pages = 1) {
+  return owner.ask(rpc::InventoryPage{{}, std::move(values), {}, pages});
 }
-inline void confirm(Owner& owner) {
-  rpc::Request beat;
-  beat.count = 1;
-  CHECK(owner.answer(owner.ask(beat)).code == Code::ok);
-}
-inline rpc::Version item(const std::string& key, PutId id, uint64_t offset, uint64_t bytes = 100, KeyLeaseId lease = {}) {
+// Offsets of the page's values that must go.
+inline std::vector<uint64_t> refused(const Owner& owner, OperationId page) { return owner.answer<rpc::InventoryTaken>(page).refused; }
+inline void confirm(Owner& owner) { CHECK(owner.say(rpc::Heartbeat{{}, true, {}}) == Code::ok); }
+inline rpc::MemoryValue item(const std::string& key, PutId id, uint64_t offset, uint64_t bytes = 100, KeyLeaseId lease = {}) {
   return {key, id, offset, bytes, lease};
 }
 inline const PutId kOld(Term(2), 7);

@@ -7,7 +7,6 @@
 namespace fluxon::master {
 namespace {
 
-using rpc::CommandKind;
 using rpc::ReclaimResult;
 
 constexpr uint64_t kPages = kSegment / kPageBytes;
@@ -23,13 +22,13 @@ TEST_CASE("master space: victims are asked for before the segment is full") {
   World w;
   Owner a = w.join("a");
   fill(a, kPages - 6);
-  CHECK(a.orders(CommandKind::reclaim).empty());
+  CHECK(a.orders<rpc::Reclaim>().empty());
   a.put("one more", kPageBytes);
-  const std::vector<rpc::MasterMessage> orders = a.orders(CommandKind::reclaim);
+  const std::vector<rpc::Reclaim> orders = a.orders<rpc::Reclaim>();
   REQUIRE(orders.size() == 1);
-  CHECK(orders[0].items.size() == 1);
-  CHECK(orders[0].items[0].key == "0");
-  CHECK((orders[0].items[0].putId == a.answer(a.get("0")).putId));
+  CHECK(orders[0].replicas.size() == 1);
+  CHECK(orders[0].replicas[0].key == "0");
+  CHECK((orders[0].replicas[0].putId == a.route("0").putId));
 }
 
 TEST_CASE("master space: a victim that nobody reads is gone and its space free") {
@@ -38,7 +37,7 @@ TEST_CASE("master space: a victim that nobody reads is gone and its space free")
   fill(a, kPages);
   const uint64_t victims = a.reclaimDone(ReclaimResult::ok).size();
   CHECK(victims > 0);
-  CHECK(a.answer(a.get("0")).code == Code::miss);
+  CHECK(a.route("0").code == Code::miss);
   CHECK(w.core.keys() == kPages - victims);
   CHECK(a.member->space.freeBytes() == victims * kPageBytes);
   CHECK(w.core.counters().evictions == victims);
@@ -48,20 +47,20 @@ TEST_CASE("master space: a busy victim stays readable and is asked again only af
   World w;
   Owner a = w.join("a");
   fill(a, kPages);
-  for (size_t order = 0; order < kPages && !a.orders(CommandKind::reclaim).empty(); ++order) a.reclaimDone(ReclaimResult::busy);
-  CHECK(a.orders(CommandKind::reclaim).empty());
-  CHECK(a.answer(a.get("0")).code == Code::ok);
+  for (size_t order = 0; order < kPages && !a.orders<rpc::Reclaim>().empty(); ++order) a.reclaimDone(ReclaimResult::busy);
+  CHECK(a.orders<rpc::Reclaim>().empty());
+  CHECK(a.route("0").code == Code::ok);
   w.pass(milliseconds(100));
-  CHECK_FALSE(a.orders(CommandKind::reclaim).empty());
+  CHECK_FALSE(a.orders<rpc::Reclaim>().empty());
 }
 
 TEST_CASE("master space: a victim that its owner has lost already is a miss, and its space comes by release") {
   World w;
   Owner a = w.join("a");
   fill(a, kPages);
-  const std::vector<rpc::Version> victims = a.reclaimDone(ReclaimResult::gone);
+  const std::vector<rpc::MemoryReplica> victims = a.reclaimDone(ReclaimResult::gone);
   REQUIRE_FALSE(victims.empty());
-  CHECK(a.answer(a.get(victims[0].key)).code == Code::miss);
+  CHECK(a.route(victims[0].key).code == Code::miss);
   CHECK(a.member->space.freeBytes() == 0);
   CHECK(a.release({victims[0].offset}) == Code::ok);
   CHECK(a.member->space.freeBytes() == kPageBytes);
@@ -71,57 +70,57 @@ TEST_CASE("master space: an answer to a reclaim that is too short frees nothing 
   World w;
   Owner a = w.join("a");
   fill(a, kPages);
-  const auto order = a.orders(CommandKind::reclaim).at(0);
-  REQUIRE(order.items.size() >= 1);
-  a.reclaimDone(order.command, {});
+  const auto order = a.orders<rpc::Reclaim>().at(0);
+  REQUIRE(order.replicas.size() >= 1);
+  a.reclaimDone(order.order, {});
   CHECK(a.member->space.freeBytes() == 0);
-  CHECK(a.answer(a.get(order.items[0].key)).code == Code::ok);
+  CHECK(a.route(order.replicas[0].key).code == Code::ok);
 }
 
 TEST_CASE("master space: a reclaim is answered once") {
   World w;
   Owner a = w.join("a");
   fill(a, kPages);
-  const auto order = a.orders(CommandKind::reclaim).at(0);
-  a.reclaimDone(order.command, {ReclaimResult::busy});
-  a.reclaimDone(order.command, {ReclaimResult::ok});
+  const auto order = a.orders<rpc::Reclaim>().at(0);
+  a.reclaimDone(order.order, {ReclaimResult::busy});
+  a.reclaimDone(order.order, {ReclaimResult::ok});
   CHECK(w.core.counters().evictions == 0);
-  CHECK(a.answer(a.get(order.items[0].key)).code == Code::ok);
+  CHECK(a.route(order.replicas[0].key).code == Code::ok);
 }
 
 TEST_CASE("master space: a late answer to a reclaim does not touch the next value in the same place") {
   World w;
   Owner a = w.join("a");
   fill(a, kPages);
-  const auto old = a.orders(CommandKind::reclaim).at(0);
-  const uint64_t place = old.items[0].offset;
+  const auto old = a.orders<rpc::Reclaim>().at(0);
+  const uint64_t place = old.replicas[0].offset;
   // The version is deleted while its owner looks for readers; its release overtakes the answer to the reclaim.
-  a.remove(old.items[0].key);
+  a.remove(old.replicas[0].key);
   a.invalidateDone();
   CHECK(a.release({place}) == Code::ok);
   REQUIRE(a.put("next", kPageBytes) == place);
   // Everything is a victim now, the new value too.
   a.start("large", kSegment);
   bool asked = false;
-  for (const auto& order : a.orders(CommandKind::reclaim)) {
-    for (const rpc::Version& item : order.items) asked |= item.key == "next";
+  for (const auto& order : a.orders<rpc::Reclaim>()) {
+    for (const rpc::MemoryReplica& item : order.replicas) asked |= item.key == "next";
   }
   REQUIRE(asked);
-  a.reclaimDone(old.command, {ReclaimResult::gone});
-  CHECK(a.answer(a.get("next")).code == Code::ok);
+  a.reclaimDone(old.order, {ReclaimResult::gone});
+  CHECK(a.route("next").code == Code::ok);
 }
 
 TEST_CASE("master space: a victim that is overwritten meanwhile is freed by its release alone") {
   World w;
   Owner a = w.join("a"), b = w.join("b");
   fill(a, kPages);
-  const auto order = a.orders(CommandKind::reclaim).at(0);
-  b.done(b.start(order.items[0].key));
+  const auto order = a.orders<rpc::Reclaim>().at(0);
+  b.done(b.start(order.replicas[0].key));
   a.invalidateDone();
-  a.reclaimDone(order.command, {ReclaimResult::gone});
+  a.reclaimDone(order.order, {ReclaimResult::gone});
   CHECK(a.member->space.freeBytes() == 0);
-  CHECK(b.answer(b.get(order.items[0].key)).peer.node == "b");
-  CHECK(a.release({order.items[0].offset}) == Code::ok);
+  CHECK(b.route(order.replicas[0].key).node == "b");
+  CHECK(a.release({order.replicas[0].offset}) == Code::ok);
   CHECK(a.member->space.freeBytes() == kPageBytes);
 }
 
@@ -132,7 +131,7 @@ TEST_CASE("master space: a touched value outlives those that were not") {
   CHECK(a.heartbeat({offsets[0], offsets[1], 12345}) == Code::ok);
   for (uint64_t i = 100; i < kPages; ++i) a.put("more" + std::to_string(i), kPageBytes);
   a.start("x", 20 * kPageBytes);
-  for (const rpc::Version& victim : a.reclaimDone(ReclaimResult::ok)) {
+  for (const rpc::MemoryReplica& victim : a.reclaimDone(ReclaimResult::ok)) {
     CHECK(victim.key != "0");
     CHECK(victim.key != "1");
   }
@@ -145,7 +144,7 @@ TEST_CASE("master space: a put without space waits and starts when victims have 
   const OperationId put = a.start("x", 10 * kPageBytes);
   CHECK_FALSE(a.answered(put));
   for (int i = 0; i < 100 && !a.answered(put); ++i) a.reclaimDone(ReclaimResult::ok);
-  CHECK(a.answer(put).code == Code::ok);
+  CHECK(a.code(put) == Code::ok);
   CHECK(w.bytesAddUp());
 }
 
@@ -155,10 +154,10 @@ TEST_CASE("master space: free space in pieces is joined by evicting on") {
   std::vector<uint64_t> offsets = fill(a, kPages);
   const OperationId put = a.start("x", kSegment / 2);
   for (int i = 0; i < 1000 && !a.answered(put); ++i) {
-    if (a.orders(CommandKind::reclaim).empty()) w.pass(milliseconds(5));
+    if (a.orders<rpc::Reclaim>().empty()) w.pass(milliseconds(5));
     a.reclaimDone(ReclaimResult::ok);
   }
-  CHECK(a.answer(put).code == Code::ok);
+  CHECK(a.code(put) == Code::ok);
 }
 
 TEST_CASE("master space: waiting puts are served in their order, a small one does not overtake one that may fit") {
@@ -169,7 +168,7 @@ TEST_CASE("master space: waiting puts are served in their order, a small one doe
   const OperationId large = a.start("large", 2 * kPageBytes), small = a.start("small", kPageBytes);
   const auto giveUp = [&](uint64_t i) {
     a.abort(puts[i]);
-    CHECK(a.release({a.answer(puts[i]).offset}) == Code::ok);
+    CHECK(a.release({a.granted(puts[i]).offset}) == Code::ok);
   };
   giveUp(0);
   CHECK_FALSE(a.answered(large));
@@ -190,7 +189,7 @@ TEST_CASE("master space: a put that finds no space by its deadline is told the n
   w.pass(milliseconds(4999), {&a});
   CHECK_FALSE(a.answered(put));
   w.pass(milliseconds(1));
-  CHECK(a.answer(put).code == Code::noSpace);
+  CHECK(a.code(put) == Code::noSpace);
   CHECK(a.answer(put).detail ==
         "4 KiB wanted, 0 B free (largest piece 0 B) of 1 MiB; 0 values (0 B) are being read and cannot be evicted (fluxonctl pins), "
         "1 MiB leased, 0 B retired, 0 B reserved, 0 B being put; 256 of 100000 keys in use");
@@ -202,16 +201,16 @@ TEST_CASE("master space: a waiting put ends at its caller's deadline when that i
   World w;
   Owner a = w.join("a");
   fill(a, kPages, a.grantLease(60'000));
-  const OperationId put = a.start("x", kPageBytes, 0, {}, 100);
+  const OperationId put = a.start("x", kPageBytes, {}, {}, 100);
   w.pass(milliseconds(100));
-  CHECK(a.answer(put).code == Code::noSpace);
+  CHECK(a.code(put) == Code::noSpace);
 }
 
 TEST_CASE("master space: a waiting put with a near deadline ends in time behind one with a far deadline") {
   World w;
   Owner a = w.join("a");
   fill(a, kPages, a.grantLease(60'000));
-  const OperationId patient = a.start("x", kPageBytes), hasty = a.start("y", kPageBytes, 0, {}, 100);
+  const OperationId patient = a.start("x", kPageBytes), hasty = a.start("y", kPageBytes, {}, {}, 100);
   w.pass(milliseconds(100));
   CHECK(a.answered(hasty));
   CHECK_FALSE(a.answered(patient));
@@ -224,7 +223,7 @@ TEST_CASE("master space: a waiting put wakes the master again and again, but nev
   fill(a, kPages);
   a.start("x", kPageBytes);
   for (int i = 0; i < 30; ++i) {
-    while (!a.orders(CommandKind::reclaim).empty()) a.reclaimDone(ReclaimResult::busy);
+    while (!a.orders<rpc::Reclaim>().empty()) a.reclaimDone(ReclaimResult::busy);
     w.core.tick(w.now, w.now);
     REQUIRE(w.core.nextWake() > w.now);
     REQUIRE(w.core.nextWake() <= w.now + milliseconds(100));
@@ -235,13 +234,13 @@ TEST_CASE("master space: a waiting put wakes the master again and again, but nev
 // Answers each victim that is asked for: busy if it is held.
 size_t answer(Owner& owner, const std::set<std::string>& held) {
   size_t evicted = 0;
-  for (const rpc::MasterMessage& order : owner.orders(CommandKind::reclaim)) {
+  for (const rpc::Reclaim& order : owner.orders<rpc::Reclaim>()) {
     std::vector<ReclaimResult> results;
-    for (const rpc::Version& item : order.items) {
+    for (const rpc::MemoryReplica& item : order.replicas) {
       results.push_back(held.count(item.key) ? ReclaimResult::busy : ReclaimResult::ok);
       evicted += !held.count(item.key);
     }
-    owner.reclaimDone(order.command, std::move(results));
+    owner.reclaimDone(order.order, std::move(results));
   }
   return evicted;
 }
@@ -258,8 +257,8 @@ TEST_CASE("master space: a put has room at once by the only value that is not he
     }
     const OperationId put = a.start("x", 18 * kPageBytes);
     CHECK_FALSE(a.answered(put));
-    for (int round = 0; round < 20 && !a.orders(CommandKind::reclaim).empty(); ++round) answer(a, held);
-    CHECK(a.answer(put).code == Code::ok);  // and no time has passed
+    for (int round = 0; round < 20 && !a.orders<rpc::Reclaim>().empty(); ++round) answer(a, held);
+    CHECK(a.code(put) == Code::ok);  // and no time has passed
     CHECK(w.core.counters().evictions == 1);
   }
 }
@@ -270,13 +269,13 @@ TEST_CASE("master space: an eviction ends when each value that is held has been 
   a.put("held", kPageBytes);
   for (int i = 0; i < 40; ++i) a.put(std::to_string(i), kPageBytes);
   CHECK(w.core.evictTo("a", 0, w.now).ok());
-  for (int round = 0; round < 20 && !a.orders(CommandKind::reclaim).empty(); ++round) answer(a, {"held"});
+  for (int round = 0; round < 20 && !a.orders<rpc::Reclaim>().empty(); ++round) answer(a, {"held"});
   CHECK(w.core.keys() == 1);
   CHECK(a.member->evictTo == UINT64_MAX);
   for (int i = 0; i < 20; ++i) {
     a.put("later" + std::to_string(i), kPageBytes);
     w.pass(milliseconds(200), {&a});
-    CHECK(a.orders(CommandKind::reclaim).empty());
+    CHECK(a.orders<rpc::Reclaim>().empty());
   }
 }
 
@@ -306,25 +305,22 @@ TEST_CASE("master space: a put that cannot fit evicts nothing, keeps nobody wait
   const OperationId large = a.start("large", kSegment - 31 * kPageBytes);
   for (int i = 0; i < 10; ++i) {
     w.pass(milliseconds(100), {&a});
-    CHECK(a.answer(a.start("small" + std::to_string(i), kPageBytes)).code == Code::ok);
-    CHECK_FALSE(a.answer(a.reserve(64, 1)).offsets.empty());
+    CHECK(a.code(a.start("small" + std::to_string(i), kPageBytes)) == Code::ok);
+    CHECK_FALSE(a.reserved(a.reserve(64, 1)).empty());
   }
-  CHECK(a.orders(CommandKind::reclaim).empty());
+  CHECK(a.orders<rpc::Reclaim>().empty());
   w.pass(seconds(5), {&a});
-  CHECK(a.answer(large).code == Code::noSpace);
+  CHECK(a.code(large) == Code::noSpace);
   CHECK(a.answer(large).detail.find("128 KiB leased") != std::string::npos);
 
   const OperationId next = a.start("large", kSegment - 31 * kPageBytes);
-  CHECK(a.orders(CommandKind::reclaim).empty());
-  rpc::Request revoke;
-  revoke.kind = rpc::RequestKind::leaseRevoke;
-  revoke.lease = lease;
-  a.ask(revoke);
+  CHECK(a.orders<rpc::Reclaim>().empty());
+  a.ask(rpc::LeaseRevoke{{}, lease});
   while (!a.invalidateDone().empty()) {
   }
-  CHECK(a.orders(CommandKind::reclaim).empty());  // retired, and maybe still read
+  CHECK(a.orders<rpc::Reclaim>().empty());  // retired, and maybe still read
   CHECK(a.release(leased) == Code::ok);
-  CHECK_FALSE(a.orders(CommandKind::reclaim).empty());
+  CHECK_FALSE(a.orders<rpc::Reclaim>().empty());
   CHECK_FALSE(a.answered(next));
 }
 
@@ -335,7 +331,7 @@ TEST_CASE("master space: for a put that cannot fit beside what is read only that
   for (int i = 0; i < 150; ++i) a.put(std::to_string(i), kPageBytes);
   // Someone has met the reader.
   CHECK(w.core.evictTo("a", 80, w.now).ok());
-  while (!a.orders(CommandKind::reclaim).empty()) answer(a, {"held"});
+  while (!a.orders<rpc::Reclaim>().empty()) answer(a, {"held"});
   REQUIRE(a.member->space.busyBytes() == 64 * kPageBytes);
   const uint64_t keys = w.core.keys();
   const OperationId large = a.start("large", kSegment - 40 * kPageBytes);
@@ -349,7 +345,7 @@ TEST_CASE("master space: for a put that cannot fit beside what is read only that
     w.pass(milliseconds(10), {&a});
     answer(a, {});
   }
-  CHECK(a.answer(large).code == Code::ok);
+  CHECK(a.code(large) == Code::ok);
 }
 
 TEST_CASE("master space: leased values are never victims") {
@@ -361,7 +357,7 @@ TEST_CASE("master space: leased values are never victims") {
   a.start("x", kSegment / 2);  // in pieces of a page each it never fits
   size_t victims = 0;
   for (int i = 0; i < 100; ++i) {
-    for (const rpc::Version& victim : a.reclaimDone(ReclaimResult::ok)) {
+    for (const rpc::MemoryReplica& victim : a.reclaimDone(ReclaimResult::ok)) {
       ++victims;
       CHECK(std::stoull(victim.key) % 2 == 0);
     }
@@ -372,11 +368,11 @@ TEST_CASE("master space: leased values are never victims") {
 TEST_CASE("master space: nothing is reserved while a put waits, and never more than there is") {
   World w;
   Owner a = w.join("a");
-  CHECK(a.answer(a.reserve(kPageBytes, 1000)).offsets.size() == 256);
-  CHECK(a.answer(a.reserve(kPageBytes, 1)).offsets.empty());
+  CHECK(a.reserved(a.reserve(kPageBytes, 1000)).size() == 256);
+  CHECK(a.reserved(a.reserve(kPageBytes, 1)).empty());
   a.start("x", kPageBytes);
   const std::vector<uint64_t> none;
-  CHECK(a.answer(a.reserve(64, 1)).offsets == none);
+  CHECK(a.reserved(a.reserve(64, 1)) == none);
 }
 
 TEST_CASE("master space: a reserve is asked back when a put of another owner waits and no victim is left, and makes room for it") {
@@ -385,22 +381,16 @@ TEST_CASE("master space: a reserve is asked back when a put of another owner wai
   rpc::Registration other = w.registration("b", 50);
   other.segmentBytes = kPageBytes;
   Owner b = w.join(other);
-  const std::vector<uint64_t> reserved = a.answer(a.reserve(kPageBytes, 200)).offsets;
+  const std::vector<uint64_t> reserved = a.reserved(a.reserve(kPageBytes, 200));
   a.put("old", 40 * kPageBytes);
-  rpc::Request start;
-  start.kind = rpc::RequestKind::putStart;
-  start.key = "k";
-  start.after = "b";
-  start.bytes = 100 * kPageBytes;
-  start.timeLeftMs = 60'000;
-  const OperationId put = a.ask(start);
-  CHECK(a.orders(CommandKind::shrink).empty());  // a victim is being asked for
+  const OperationId put = a.ask(rpc::PutStart{{}, "k", 100 * kPageBytes, {}, {}, 60'000, "b"});
+  CHECK_FALSE(a.told<rpc::Shrink>());  // a victim is being asked for
   a.reclaimDone(ReclaimResult::ok);
   w.pass(milliseconds(100));
-  CHECK_FALSE(a.orders(CommandKind::shrink).empty());
+  CHECK(a.told<rpc::Shrink>());
   CHECK_FALSE(a.answered(put));
   CHECK(a.release(reserved) == Code::ok);
-  CHECK(a.answer(put).code == Code::ok);
+  CHECK(a.code(put) == Code::ok);
 }
 
 TEST_CASE("master space: an eviction asks a reserve back that keeps more in use than it may") {
@@ -408,27 +398,27 @@ TEST_CASE("master space: an eviction asks a reserve back that keeps more in use 
   Owner a = w.join("a");
   a.reserve(kPageBytes, 64);
   CHECK(w.core.evictTo("a", 50, w.now).ok());
-  CHECK(a.orders(CommandKind::shrink).empty());
+  CHECK_FALSE(a.told<rpc::Shrink>());
   CHECK(w.core.evictTo("a", 0, w.now).ok());
-  CHECK_FALSE(a.orders(CommandKind::shrink).empty());
+  CHECK(a.told<rpc::Shrink>());
 }
 
 TEST_CASE("master space: a release of what is not over is refused and frees nothing") {
   World w;
   Owner a = w.join("a");
   const OperationId put = a.start("k");
-  CHECK(a.release({a.answer(put).offset}) == Code::protocol);
+  CHECK(a.release({a.granted(put).offset}) == Code::protocol);
   CHECK(a.release({4096 * 7}) == Code::protocol);
   CHECK(a.release({UINT64_MAX}) == Code::protocol);
-  CHECK(a.answer(a.done(put)).published);
-  CHECK(a.answer(a.get("k")).code == Code::ok);
+  CHECK(a.published(a.done(put)));
+  CHECK(a.route("k").code == Code::ok);
   CHECK(a.bytes(Use::routed) == 128);
 }
 
 TEST_CASE("master space: a bad item of a release does not keep the others in use") {
   World w;
   Owner a = w.join("a");
-  const std::vector<uint64_t> reserved = a.answer(a.reserve(100, 2)).offsets;
+  const std::vector<uint64_t> reserved = a.reserved(a.reserve(100, 2));
   CHECK(a.release({reserved[0], UINT64_MAX, reserved[1]}) == Code::protocol);
   CHECK(a.bytes(Use::reserved) == 0);
 }
@@ -436,7 +426,7 @@ TEST_CASE("master space: a bad item of a release does not keep the others in use
 TEST_CASE("master space: an extent cannot be released twice") {
   World w;
   Owner a = w.join("a");
-  const std::vector<uint64_t> reserved = a.answer(a.reserve(100, 1)).offsets;
+  const std::vector<uint64_t> reserved = a.reserved(a.reserve(100, 1));
   CHECK(a.release({reserved[0], reserved[0]}) == Code::protocol);
   CHECK(w.bytesAddUp());
 }
@@ -447,19 +437,16 @@ TEST_CASE("master space: an older value released while another owner's put waits
   World w;
   Owner a = w.join("a"), b = w.join("b");
   const uint64_t old = a.put("k");
-  const PutId oldId = a.answer(a.get("k")).putId;
+  const PutId oldId = a.route("k").putId;
   const OperationId mine = a.start("k");
   const OperationId theirs = b.done(b.start("k"));
   const OperationId done = a.done(mine);
-  rpc::Request drop;
-  drop.kind = rpc::RequestKind::dropped;
-  drop.items = {{"k", oldId, old}};
-  a.ask(drop);
+  a.drop("k", oldId, old);
   a.release({old});
   a.invalidateDone();
-  CHECK(b.answer(theirs).published);
-  CHECK(a.answer(done).code == Code::ok);
-  a.release({a.answer(mine).offset});
+  CHECK(b.published(theirs));
+  CHECK(a.code(done) == Code::ok);
+  a.release({a.granted(mine).offset});
   CHECK(a.member->space.freeBytes() == kSegment);
 }
 
@@ -470,7 +457,7 @@ TEST_CASE("master space: an owner whose max_keys values are in use gets room by 
   Owner a = w.join(r);
   for (int i = 0; i < 16; ++i) a.put(std::to_string(i), 64);
   a.start("x", 64);
-  CHECK_FALSE(a.orders(CommandKind::reclaim).empty());
+  CHECK_FALSE(a.orders<rpc::Reclaim>().empty());
 }
 
 TEST_CASE("member space: bytes move between uses and come back") {

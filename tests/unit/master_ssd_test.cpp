@@ -6,9 +6,7 @@
 namespace fluxon::master {
 namespace {
 
-using rpc::CommandKind;
 using rpc::ReclaimResult;
-using rpc::RequestKind;
 
 constexpr uint64_t kLife = 50;  // of every SSD, unless a test says another
 
@@ -41,7 +39,7 @@ struct Ssds : World {
   // The owner's memory replicas go.
   void evict(Owner& owner) {
     CHECK(core.evictTo(owner.member->node(), 0, now).ok());
-    while (!owner.orders(CommandKind::reclaim).empty()) owner.reclaimDone(ReclaimResult::ok);
+    while (!owner.orders<rpc::Reclaim>().empty()) owner.reclaimDone(ReclaimResult::ok);
     CHECK(owner.bytes(Use::routed) == 0);
   }
   // A key is known to an SSD exactly if its route names that SSD.
@@ -58,71 +56,35 @@ struct Ssds : World {
   }
 };
 
-PutId idOf(Owner& owner, const std::string& key) { return owner.answer(owner.ask(RequestKind::stat, key)).putId; }
-std::vector<std::string> nodesOf(Owner& owner, const std::string& key) {
-  return owner.answer(owner.ask(RequestKind::stat, key)).nodes;
+// Indices of the values that are not taken.
+std::vector<uint32_t> ignored(Owner& owner, std::vector<rpc::SsdValue> values) {
+  return owner.answer<rpc::SsdTaken>(owner.ask(rpc::SsdCommit{{}, std::move(values)})).ignored;
 }
-rpc::Reply say(Owner& owner, RequestKind kind, std::vector<rpc::Version> items) {
-  rpc::Request request;
-  request.kind = kind;
-  request.items = std::move(items);
-  return owner.answer(owner.ask(std::move(request)));
-}
-bool commit(Owner& owner, rpc::Version item) {
-  const rpc::Reply reply = say(owner, RequestKind::ssdCommit, {std::move(item)});
-  CHECK(reply.code == Code::ok);
-  return reply.offsets.empty();
-}
-void evicted(Owner& owner, const std::string& key, PutId id) {
-  CHECK(say(owner, RequestKind::ssdEvicted, {{key, id}}).code == Code::ok);
-}
-void setLife(Owner& owner, uint64_t life) {
-  rpc::Request request;
-  request.kind = RequestKind::ssdLife;
-  request.count = life;
-  CHECK(owner.answer(owner.ask(std::move(request))).code == Code::ok);
-}
+bool commit(Owner& owner, const std::string& key, PutId id, uint64_t bytes = 100) { return ignored(owner, {{key, id, bytes}}).empty(); }
+void evicted(Owner& owner, const std::string& key, PutId id) { CHECK(owner.say(rpc::SsdEvicted{{}, {{key, id}}}) == Code::ok); }
+void setLife(Owner& owner, uint64_t life) { CHECK(owner.say(rpc::SsdLife{{}, Incarnation(life)}) == Code::ok); }
 // Puts a value, and has it on the SSD as well.
 PutId putBoth(Owner& owner, const std::string& key, uint64_t bytes = 100) {
   owner.put(key, bytes);
-  const PutId id = idOf(owner, key);
-  CHECK(commit(owner, {key, id, 0, bytes}));
+  const PutId id = owner.idOf(key);
+  CHECK(commit(owner, key, id, bytes));
   return id;
 }
-OperationId getDone(Owner& owner, OperationId get, Code code = Code::ok) {
-  rpc::Request request;
-  request.kind = RequestKind::getDone;
-  request.put = get;
-  request.code = code;
-  return owner.ask(request);
+// Of an inventory that is one page: which of its SSD's values must go, by index.
+std::vector<uint32_t> refusedSsd(Owner& owner, std::vector<rpc::SsdValue> ssd, std::vector<rpc::MemoryValue> memory = {}) {
+  return owner.answer<rpc::InventoryTaken>(owner.ask(rpc::InventoryPage{{}, std::move(memory), std::move(ssd), 1})).refusedSsd;
 }
-rpc::MasterMessage orderOf(Owner& owner, CommandKind kind) {
-  const std::vector<rpc::MasterMessage> orders = owner.orders(kind);
-  REQUIRE(orders.size() == 1);
-  return orders.front();
-}
-OperationId page(Owner& owner, std::vector<rpc::Version> items) {
-  rpc::Request request;
-  request.kind = RequestKind::inventory;
-  request.items = std::move(items);
-  request.count = 1;
-  return owner.ask(request);
-}
-rpc::Version onSsd(const std::string& key, PutId id, uint64_t offset = 7, uint64_t bytes = 100) {
-  rpc::Version item{key, id, offset, bytes, {}};
-  item.ssd = true;
-  return item;
-}
+rpc::SsdValue onSsd(const std::string& key, PutId id, uint64_t bytes = 100) { return {key, id, bytes}; }
 
 TEST_CASE("ssd commit: taken of a value that is in the owner's memory, once more too") {
   Ssds w;
   Owner a = w.on("a");
   a.put("k");
-  const rpc::Version item{"k", idOf(a, "k"), 0, 100};
-  CHECK(commit(a, item));
-  CHECK(commit(a, item));
+  const PutId id = a.idOf("k");
+  CHECK(commit(a, "k", id));
+  CHECK(commit(a, "k", id));
   CHECK(a.member->ssdReplicas() == 1);
-  CHECK(nodesOf(a, "k") == std::vector<std::string>{"a"});
+  CHECK(a.nodesOf("k") == std::vector<std::string>{"a"});
   CHECK(w.core.counters().ssdCommits == 2);
   CHECK(w.ssdsAddUp());
 }
@@ -132,10 +94,9 @@ TEST_CASE("ssd commit: of another version, another length or an unknown key it i
   Owner a = w.on("a");
   a.put("k");
   a.put("l");
-  const PutId k = idOf(a, "k"), l = idOf(a, "l");
-  const rpc::Reply reply = say(a, RequestKind::ssdCommit,
-                               {{"k", l, 0, 100}, {"k", k, 0, 99}, {"l", l, 0, 100}, {"none", k, 0, 100}, {"nothing", PutId(), 0, 0}});
-  CHECK(reply.offsets == std::vector<uint64_t>{0, 1, 3, 4});
+  const PutId k = a.idOf("k"), l = a.idOf("l");
+  CHECK(ignored(a, {{"k", l, 100}, {"k", k, 99}, {"l", l, 100}, {"none", k, 100}, {"nothing", PutId(), 0}}) ==
+        std::vector<uint32_t>{0, 1, 3, 4});
   CHECK(w.core.counters().ssdCommitsIgnored == 4);
   CHECK(a.member->ssdReplicas() == 1);
 }
@@ -144,18 +105,18 @@ TEST_CASE("ssd commit: not taken during a change, without a replica in the owner
   Ssds w;
   Owner a = w.on("a"), b = w.on("b"), none = w.on("none", 0);
   a.put("k");
-  const PutId id = idOf(a, "k");
-  CHECK_FALSE(commit(b, {"k", id, 0, 100}));
+  const PutId id = a.idOf("k");
+  CHECK_FALSE(commit(b, "k", id));
   const OperationId overwrite = b.done(b.start("k"));
-  CHECK_FALSE(commit(a, {"k", id, 0, 100}));
+  CHECK_FALSE(commit(a, "k", id));
   a.invalidateDone();
-  CHECK(b.answer(overwrite).published);
+  CHECK(b.published(overwrite));
   const KeyLeaseId lease = a.grantLease(60'000);
   a.put("leased", 100, lease);
-  CHECK_FALSE(commit(a, {"leased", idOf(a, "leased"), 0, 100}));
+  CHECK_FALSE(commit(a, "leased", a.idOf("leased")));
   const OperationId get = none.get("k");
-  getDone(none, get);
-  CHECK_FALSE(commit(none, {"k", idOf(a, "k"), 0, 100}));
+  none.getDone(get);
+  CHECK_FALSE(commit(none, "k", a.idOf("k")));
   CHECK(w.core.counters().ssdCommitsIgnored == 4);
 }
 
@@ -163,9 +124,9 @@ TEST_CASE("ssd commit: one that comes after the value was evicted is not taken")
   Ssds w;
   Owner a = w.on("a");
   a.put("k");
-  const PutId id = idOf(a, "k");
+  const PutId id = a.idOf("k");
   w.evict(a);
-  CHECK_FALSE(commit(a, {"k", id, 0, 100}));
+  CHECK_FALSE(commit(a, "k", id));
   CHECK(w.core.keys() == 0);
 }
 
@@ -174,7 +135,7 @@ TEST_CASE("ssd: an owner that has not joined may say that its SSD is another, an
   Owner a = w.report(w.with("a", 5, kLife, 1000));
   setLife(a, 51);
   CHECK((a.member->ssdLife == Incarnation(51)));
-  CHECK(say(a, RequestKind::ssdCommit, {{"k", PutId(1), 0, 100}}).code == Code::protocol);
+  CHECK(a.say(rpc::SsdCommit{{}, {{"k", PutId(1), 100}}}) == Code::protocol);
 }
 
 TEST_CASE("ssd: a route outlives the eviction from memory by its copy on an SSD, and ends with that") {
@@ -183,11 +144,11 @@ TEST_CASE("ssd: a route outlives the eviction from memory by its copy on an SSD,
   const PutId id = putBoth(a, "k");
   w.evict(a);
   CHECK(w.core.keys() == 1);
-  CHECK((idOf(a, "k") == id));
+  CHECK((a.idOf("k") == id));
   evicted(a, "k", PutId(id.value + 1));
   CHECK(w.core.keys() == 1);
   evicted(a, "k", id);
-  CHECK(a.answer(a.get("k")).code == Code::miss);
+  CHECK(a.route("k").code == Code::miss);
   CHECK(w.core.keys() == 0);
   CHECK(w.core.counters().ssdEvictions == 1);
   CHECK(w.ssdsAddUp());
@@ -199,7 +160,7 @@ TEST_CASE("ssd: what an SSD gives up stays readable in memory") {
   const PutId id = putBoth(a, "k");
   evicted(a, "k", id);
   CHECK(a.member->ssdReplicas() == 0);
-  const rpc::Reply route = a.answer(a.get("k"));
+  const Route route = a.route("k");
   CHECK(route.code == Code::ok);
   CHECK_FALSE(route.ssd);
 }
@@ -208,13 +169,13 @@ TEST_CASE("ssd: a value that is dropped from memory, or gone when it is reclaime
   Ssds w;
   Owner a = w.on("a");
   const uint64_t at = a.put("k");
-  const PutId k = idOf(a, "k"), l = putBoth(a, "l");
-  CHECK(commit(a, {"k", k, 0, 100}));
-  CHECK(say(a, RequestKind::dropped, {{"k", k, at}}).code == Code::ok);
+  const PutId k = a.idOf("k"), l = putBoth(a, "l");
+  CHECK(commit(a, "k", k));
+  CHECK(a.drop("k", k, at) == Code::ok);
   CHECK(w.core.evictTo("a", 0, w.now).ok());
   a.reclaimDone(ReclaimResult::gone);
-  CHECK((idOf(a, "k") == k));
-  CHECK((idOf(a, "l") == l));
+  CHECK((a.idOf("k") == k));
+  CHECK((a.idOf("l") == l));
   CHECK(a.bytes(Use::unrouted) == 256);
 }
 
@@ -226,9 +187,9 @@ TEST_CASE("ssd: an overwrite waits for the owner that has the older value on its
   const OperationId overwrite = b.done(b.start("k"));
   CHECK_FALSE(b.answered(overwrite));
   CHECK(a.invalidateDone().size() == 1);
-  CHECK(b.answer(overwrite).published);
+  CHECK(b.published(overwrite));
   CHECK(a.member->ssdReplicas() == 0);
-  CHECK(nodesOf(b, "k") == std::vector<std::string>{"b"});
+  CHECK(b.nodesOf("k") == std::vector<std::string>{"b"});
   CHECK(w.ssdsAddUp());
 }
 
@@ -236,8 +197,8 @@ TEST_CASE("ssd: an owner that has answered an invalidation has nothing on its SS
   Ssds w;
   Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
   const PutId id = putBoth(a, "k");
-  getDone(b, b.get("k"));
-  CHECK(commit(b, {"k", id, 0, 100}));
+  b.getDone(b.get("k"));
+  CHECK(commit(b, "k", id));
   const OperationId overwrite = c.done(c.start("k"));
   a.invalidateDone();
   CHECK(a.member->ssdReplicas() == 0);
@@ -245,7 +206,7 @@ TEST_CASE("ssd: an owner that has answered an invalidation has nothing on its SS
   CHECK(b.member->ssdReplicas() == 1);
   CHECK_FALSE(c.answered(overwrite));
   b.invalidateDone();
-  CHECK(c.answer(overwrite).published);
+  CHECK(c.published(overwrite));
 }
 
 TEST_CASE("ssd: an overwrite waits for its own owner when that has the older value on its SSD") {
@@ -256,8 +217,8 @@ TEST_CASE("ssd: an overwrite waits for its own owner when that has the older val
   CHECK_FALSE(a.answered(overwrite));
   const std::vector<rpc::Version> told = a.invalidateDone();
   REQUIRE(told.size() == 1);
-  CHECK((told[0].putId == a.answer(overwrite).putId));  // everything below the new one, which stays
-  CHECK(a.answer(overwrite).published);
+  CHECK((told[0].putId == a.ended(overwrite).putId));  // everything below the new one, which stays
+  CHECK(a.published(overwrite));
   CHECK(a.bytes(Use::routed) == 128);
   CHECK(a.bytes(Use::unrouted) == 128);
   CHECK(a.member->ssdReplicas() == 0);
@@ -271,7 +232,7 @@ TEST_CASE("ssd: a delete waits for the owner that has the value on its SSD alone
   const OperationId remove = b.remove("k");
   CHECK_FALSE(b.answered(remove));
   a.invalidateDone();
-  CHECK(b.answer(remove).code == Code::ok);
+  CHECK(b.code(remove) == Code::ok);
   CHECK(w.core.keys() == 0);
   CHECK(w.ssdsAddUp());
 }
@@ -285,7 +246,7 @@ TEST_CASE("ssd: while a change waits the SSD may give the older value up, and is
   evicted(a, "k", id);
   CHECK_FALSE(b.answered(overwrite));
   a.invalidateDone();
-  CHECK(b.answer(overwrite).published);
+  CHECK(b.published(overwrite));
 }
 
 TEST_CASE("ssd load: an owner gets a place for what is on its own SSD, and the copy becomes a replica beside it") {
@@ -294,18 +255,18 @@ TEST_CASE("ssd load: an owner gets a place for what is on its own SSD, and the c
   putBoth(a, "k", 5000);
   w.evict(a);
   const OperationId get = a.get("k");
-  const rpc::Reply route = a.answer(get);
+  const Route route = a.route(get);
   CHECK(route.fetch);
   CHECK(route.ssd);
-  CHECK(route.peer.node == "a");
-  CHECK_FALSE(route.exportId);
+  CHECK(route.node == "a");
+  CHECK_FALSE(route.exported);
   CHECK(a.bytes(Use::inFlight) == 8192);
-  CHECK(a.answer(getDone(a, get)).published);
+  CHECK(a.copied(a.getDone(get)));
   CHECK(a.bytes(Use::routed) == 8192);
   CHECK(a.member->ssdReplicas() == 1);
-  CHECK_FALSE(a.answer(a.get("k")).fetch);
+  CHECK_FALSE(a.route("k").fetch);
   w.evict(a);
-  CHECK(a.answer(a.get("k")).ssd);
+  CHECK(a.route("k").ssd);
 }
 
 TEST_CASE("ssd load: one that finds nothing, or something damaged, takes the replica away, and the next get misses") {
@@ -315,10 +276,10 @@ TEST_CASE("ssd load: one that finds nothing, or something damaged, takes the rep
     putBoth(a, "k");
     w.evict(a);
     const OperationId get = a.get("k");
-    CHECK_FALSE(a.answer(getDone(a, get, code)).published);
-    CHECK(a.answer(a.get("k")).code == Code::miss);
+    CHECK_FALSE(a.copied(a.getDone(get, code)));
+    CHECK(a.route("k").code == Code::miss);
     CHECK(w.core.keys() == 0);
-    CHECK(a.release({a.answer(get).offset}) == Code::ok);
+    CHECK(a.release({a.route(get).offset}) == Code::ok);
     CHECK(w.ssdsAddUp());
   }
 }
@@ -329,8 +290,8 @@ TEST_CASE("ssd load: one that fails for another reason takes nothing away") {
     Owner a = w.on("a");
     putBoth(a, "k");
     w.evict(a);
-    getDone(a, a.get("k"), code);
-    CHECK(a.answer(a.get("k")).ssd);
+    a.getDone(a.get("k"), code);
+    CHECK(a.route("k").ssd);
   }
 }
 
@@ -341,17 +302,17 @@ TEST_CASE("ssd load: one of an earlier version, or of an earlier life, says noth
   w.evict(a);
   const OperationId older = a.get("k"), sameLife = a.done(a.start("k"));
   a.invalidateDone();
-  CHECK(a.answer(sameLife).published);
-  const PutId id = idOf(a, "k");
-  CHECK(commit(a, {"k", id, 0, 100}));
-  getDone(a, older, Code::miss);
+  CHECK(a.published(sameLife));
+  const PutId id = a.idOf("k");
+  CHECK(commit(a, "k", id));
+  a.getDone(older, Code::miss);
   CHECK(a.member->ssdReplicas() == 1);
   w.evict(a);
   const OperationId load = a.get("k"), second = a.get("k");
-  CHECK(a.answer(getDone(a, second)).published);
+  CHECK(a.copied(a.getDone(second)));
   setLife(a, 51);
-  CHECK(commit(a, {"k", id, 0, 100}));
-  getDone(a, load, Code::miss);
+  CHECK(commit(a, "k", id));
+  a.getDone(load, Code::miss);
   CHECK(a.member->ssdReplicas() == 1);
 }
 
@@ -364,7 +325,7 @@ TEST_CASE("ssd load: it waits for room like a copy") {
   const OperationId get = a.get("k");
   CHECK_FALSE(a.answered(get));
   a.reclaimDone(ReclaimResult::ok);
-  CHECK(a.answer(get).ssd);
+  CHECK(a.route(get).ssd);
 }
 
 TEST_CASE("ssd commit: who waits for room does not wait for the pause after busy victims, which may have been busy for being persisted") {
@@ -374,11 +335,11 @@ TEST_CASE("ssd commit: who waits for room does not wait for the pause after busy
   w.evict(a);
   a.put("large", kSegment);
   const OperationId get = a.get("k");
-  while (!a.orders(CommandKind::reclaim).empty()) a.reclaimDone(ReclaimResult::busy);
+  while (!a.orders<rpc::Reclaim>().empty()) a.reclaimDone(ReclaimResult::busy);
   CHECK_FALSE(a.answered(get));
-  CHECK(commit(a, {"large", idOf(a, "large"), 0, kSegment}));
+  CHECK(commit(a, "large", a.idOf("large"), kSegment));
   a.reclaimDone(ReclaimResult::ok);
-  CHECK(a.answer(get).ssd);
+  CHECK(a.route(get).ssd);
 }
 
 TEST_CASE("ssd commit: of the victims that were busy the one that has been persisted is asked again, and no other") {
@@ -402,14 +363,14 @@ TEST_CASE("ssd: memory anywhere comes before an SSD, and the owner's own SSD bef
   Owner a = w.on("a"), b = w.on("b");
   putBoth(a, "k");
   const OperationId get = b.get("k");
-  getDone(b, get);
-  CHECK(commit(b, {"k", idOf(a, "k"), 0, 100}));
+  b.getDone(get);
+  CHECK(commit(b, "k", a.idOf("k")));
   w.evict(a);
-  CHECK(a.answer(a.get("k")).peer.node == "b");
-  CHECK_FALSE(a.answer(a.get("k")).ssd);
+  CHECK(a.route("k").node == "b");
+  CHECK_FALSE(a.route("k").ssd);
   w.evict(b);
-  CHECK(a.answer(a.get("k")).peer.node == "a");
-  CHECK(b.answer(b.get("k")).peer.node == "b");
+  CHECK(a.route("k").node == "a");
+  CHECK(b.route("k").node == "b");
 }
 
 TEST_CASE("ssd: a get whose source failed it is sent to an SSD elsewhere rather than there once more") {
@@ -417,15 +378,11 @@ TEST_CASE("ssd: a get whose source failed it is sent to an SSD elsewhere rather 
   Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
   putBoth(b, "k");
   const OperationId copy = a.get("k");
-  getDone(a, copy);
+  a.getDone(copy);
   w.evict(b);
-  rpc::Request again;
-  again.kind = RequestKind::getStart;
-  again.key = "k";
-  CHECK(c.answer(c.ask(again)).peer.node == "a");
-  again.after = "a";
-  c.ask(again);
-  CHECK(b.orders(CommandKind::stage).size() == 1);
+  CHECK(c.route("k").node == "a");
+  c.get("k", rpc::NeighbourUse::read, "a");
+  CHECK(b.orders<rpc::Stage>().size() == 1);
 }
 
 TEST_CASE("ssd: what is on the SSD of an owner of the same host is brought by that one; far away it is staged") {
@@ -433,17 +390,13 @@ TEST_CASE("ssd: what is on the SSD of an owner of the same host is brought by th
   Owner a = w.onHost("a", "h"), b = w.onHost("b", "h");
   putBoth(a, "k");
   w.evict(a);
-  const rpc::Reply route = b.answer(b.get("k"));
-  CHECK(route.peer.node == "a");
+  const Route route = b.route("k");
+  CHECK(route.node == "a");
   CHECK(route.ssd);
   CHECK_FALSE(route.fetch);
   CHECK(b.bytes(Use::inFlight) == 0);
-  rpc::Request far;
-  far.kind = RequestKind::getStart;
-  far.key = "k";
-  far.flags = rpc::kFarOnly;
-  b.ask(far);
-  CHECK(a.orders(CommandKind::stage).size() == 1);
+  b.get("k", rpc::NeighbourUse::none);
+  CHECK(a.orders<rpc::Stage>().size() == 1);
 }
 
 // b asks for what a has on its SSD alone.
@@ -453,8 +406,8 @@ struct Staged : Ssds {
     evict(a);
     get = b.get("k");
   }
-  rpc::MasterMessage stage() { return orderOf(a, CommandKind::stage); }
-  void staged(Code code = Code::ok) { a.answerOrder(RequestKind::staged, stage().command, code); }
+  rpc::Stage stage() { return a.order<rpc::Stage>(); }
+  void staged(Code code = Code::ok) { a.staged(stage().order, code); }
   Owner a = on("a"), b = on("b");
   PutId id;
   OperationId get;
@@ -465,39 +418,38 @@ TEST_CASE("staging: room at both ends, and the get is answered when the source h
   CHECK_FALSE(w.b.answered(w.get));
   CHECK(w.a.bytes(Use::inFlight) == 8192);
   CHECK(w.b.bytes(Use::inFlight) == 8192);
-  const rpc::MasterMessage order = w.stage();
-  REQUIRE(order.items.size() == 1);
-  CHECK(order.items[0].key == "k");
-  CHECK((order.items[0].putId == w.id));
-  CHECK(order.items[0].bytes == 5000);
+  const rpc::Stage order = w.stage();
+  CHECK(order.key == "k");
+  CHECK((order.putId == w.id));
+  CHECK(order.bytes == 5000);
   w.staged();
-  const rpc::Reply route = w.b.answer(w.get);
+  const Route route = w.b.route(w.get);
   CHECK(route.fetch);
   CHECK_FALSE(route.ssd);
-  CHECK(route.peer.node == "a");
+  CHECK(route.node == "a");
   CHECK((route.putId == w.id));
-  CHECK((route.exportId == order.exportId));
-  CHECK((route.exportId.value >> 63 == 1));
-  CHECK(route.sourceOffset == order.items[0].offset);
+  REQUIRE(route.exported);
+  CHECK((route.exported->id == order.to.id));
+  CHECK((route.exported->id.value >> 63 == 1));
+  CHECK(route.exported->offset == order.to.offset);
   CHECK(route.bytes == 5000);
 }
 
 TEST_CASE("staging: when the copy is there the source is told, and its answer alone frees the place") {
   for (const Code code : {Code::ok, Code::timedOut}) {
     Staged w;
-    const rpc::MasterMessage stage = w.stage();
+    const rpc::Stage stage = w.stage();
     w.staged();
-    CHECK(w.a.orders(CommandKind::unstage).empty());
-    CHECK(w.b.answer(getDone(w.b, w.get, code)).published == (code == Code::ok));
-    const rpc::MasterMessage unstage = orderOf(w.a, CommandKind::unstage);
-    CHECK((unstage.exportId == stage.exportId));
-    CHECK(unstage.items.at(0).offset == stage.items[0].offset);
-    CHECK(w.a.release({unstage.items[0].offset}) == Code::protocol);
+    CHECK(w.a.orders<rpc::Unstage>().empty());
+    CHECK(w.b.copied(w.b.getDone(w.get, code)) == (code == Code::ok));
+    const rpc::Unstage unstage = w.a.order<rpc::Unstage>();
+    CHECK((unstage.exportId == stage.to.id));
+    CHECK(w.a.release({stage.to.offset}) == Code::protocol);
     CHECK(w.a.bytes(Use::inFlight) == 8192);
-    w.a.answerOrder(RequestKind::unstaged, stage.command);  // no answer to that
+    w.a.unstaged(stage.order);  // no answer to that
     CHECK(w.a.bytes(Use::inFlight) == 8192);
-    w.a.answerOrder(RequestKind::unstaged, unstage.command);
-    w.a.answerOrder(RequestKind::unstaged, unstage.command);
+    w.a.unstaged(unstage.order);
+    w.a.unstaged(unstage.order);
     CHECK(w.a.member->space.freeBytes() == kSegment);
     CHECK(w.bytesAddUp());
     CHECK(w.core.transfers() == 0);
@@ -508,7 +460,7 @@ TEST_CASE("staging: whatever the target says, it says nothing of the source's SS
   for (const Code code : {Code::miss, Code::corrupt, Code::system, Code::unavailable}) {
     Staged w;
     w.staged();
-    getDone(w.b, w.get, code);
+    w.b.getDone(w.get, code);
     CHECK(w.a.member->ssdReplicas() == 1);
   }
 }
@@ -519,13 +471,13 @@ TEST_CASE("staging: orders that are not answered are sent again on a new connect
   w.outbox.sent[w.a.member.get()].clear();
   std::shared_ptr<Member> member;
   CHECK(w.core.registerOwner(w.a.member->registration(), w.now, member).code == Code::ok);
-  CHECK(w.a.orders(CommandKind::stage).size() == 1);
+  CHECK(w.a.orders<rpc::Stage>().size() == 1);
 }
 
 TEST_CASE("staging: the end of the source is told to who waits for it, and leaves nothing behind") {
   Staged w;
   w.core.leave(*w.a.member, MasterCore::Content::gone, w.now);
-  CHECK(w.b.answer(w.get).code == Code::unavailable);
+  CHECK(w.b.code(w.get) == Code::unavailable);
   CHECK(w.b.member->space.freeBytes() == kSegment);
   CHECK(w.core.transfers() == 0);
   w.persisted();
@@ -538,8 +490,8 @@ TEST_CASE("staging: the end of the source under a fetch leaves that to fail by i
   w.staged();
   w.core.leave(*w.a.member, MasterCore::Content::kept, w.now);
   CHECK(w.core.transfers() == 1);
-  CHECK(w.b.answer(getDone(w.b, w.get, Code::unavailable)).code == Code::ok);
-  CHECK(w.b.release({w.b.answer(w.get).offset}) == Code::ok);
+  CHECK(w.b.code(w.b.getDone(w.get, Code::unavailable)) == Code::ok);
+  CHECK(w.b.release({w.b.route(w.get).offset}) == Code::ok);
   CHECK(w.b.member->space.freeBytes() == kSegment);
 }
 
@@ -547,20 +499,20 @@ TEST_CASE("staging: the end of who asked ends what is exported for it") {
   Staged w;
   w.staged();
   w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
-  w.a.answerOrder(RequestKind::unstaged, orderOf(w.a, CommandKind::unstage).command);
+  w.a.unstaged(w.a.order<rpc::Unstage>().order);
   CHECK(w.a.member->space.freeBytes() == kSegment);
 }
 
 TEST_CASE("staging: when who asked ends first, the source is told after it has answered, and not if it could not") {
   for (const Code code : {Code::ok, Code::noSpace}) {
     Staged w;
-    const rpc::MasterMessage stage = w.stage();
+    const rpc::Stage stage = w.stage();
     w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
-    CHECK(w.a.orders(CommandKind::unstage).empty());
+    CHECK(w.a.orders<rpc::Unstage>().empty());
     CHECK(w.a.bytes(Use::inFlight) == 8192);
-    w.a.answerOrder(RequestKind::staged, stage.command, code);
-    CHECK(w.a.orders(CommandKind::unstage).size() == (code == Code::ok ? 1 : 0));
-    if (code == Code::ok) w.a.answerOrder(RequestKind::unstaged, orderOf(w.a, CommandKind::unstage).command);
+    w.a.staged(stage.order, code);
+    CHECK(w.a.orders<rpc::Unstage>().size() == (code == Code::ok ? 1 : 0));
+    if (code == Code::ok) w.a.unstaged(w.a.order<rpc::Unstage>().order);
     CHECK(w.a.member->space.freeBytes() == kSegment);
   }
 }
@@ -568,7 +520,7 @@ TEST_CASE("staging: when who asked ends first, the source is told after it has a
 TEST_CASE("staging: a source that does not have the value any more is none, and a get without another one misses") {
   Staged w;
   w.staged(Code::miss);
-  CHECK(w.b.answer(w.get).code == Code::miss);
+  CHECK(w.b.code(w.get) == Code::miss);
   CHECK(w.core.keys() == 0);
   CHECK(w.a.member->space.freeBytes() == kSegment);
   CHECK(w.b.member->space.freeBytes() == kSegment);
@@ -579,24 +531,24 @@ TEST_CASE("staging: a source that cannot keeps its value, and another one is ask
   Ssds w;
   Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
   const PutId id = putBoth(a, "k", 5000);
-  getDone(b, b.get("k"));
-  CHECK(commit(b, {"k", id, 0, 5000}));
+  b.getDone(b.get("k"));
+  CHECK(commit(b, "k", id, 5000));
   w.evict(a);
   w.evict(b);
   const OperationId get = c.get("k");
   std::string last;
   for (int round = 0; round < 3; ++round) {
     CHECK_FALSE(c.answered(get));
-    const bool fromA = !a.orders(CommandKind::stage).empty();
+    const bool fromA = !a.orders<rpc::Stage>().empty();
     Owner& source = fromA ? a : b;
     CHECK(source.member->node() != last);
     last = source.member->node();
-    source.answerOrder(RequestKind::staged, orderOf(source, CommandKind::stage).command, Code::noSpace);
+    source.staged(source.order<rpc::Stage>().order, Code::noSpace);
   }
-  CHECK(c.answer(get).code == Code::unavailable);
+  CHECK(c.code(get) == Code::unavailable);
   CHECK(a.member->ssdReplicas() + b.member->ssdReplicas() == 2);
-  CHECK(a.orders(CommandKind::stage).empty());
-  CHECK(b.orders(CommandKind::stage).empty());
+  CHECK(a.orders<rpc::Stage>().empty());
+  CHECK(b.orders<rpc::Stage>().empty());
   CHECK(c.member->space.freeBytes() == kSegment);
   CHECK(w.bytesAddUp());
 }
@@ -608,11 +560,11 @@ TEST_CASE("staging: an overwrite waits for who asked as well, and an older value
   w.a.invalidateDone();
   CHECK_FALSE(c.answered(overwrite));
   w.b.invalidateDone();
-  CHECK(c.answer(overwrite).published);
+  CHECK(c.published(overwrite));
   w.staged();
-  CHECK((w.b.answer(w.get).putId == w.id));
-  CHECK_FALSE(w.b.answer(getDone(w.b, w.get)).published);
-  CHECK(w.a.orders(CommandKind::unstage).size() == 1);
+  CHECK((w.b.route(w.get).putId == w.id));
+  CHECK_FALSE(w.b.copied(w.b.getDone(w.get)));
+  CHECK(w.a.orders<rpc::Unstage>().size() == 1);
 }
 
 TEST_CASE("staging: a get waits for room at the source, and at who asks") {
@@ -623,13 +575,13 @@ TEST_CASE("staging: a get waits for room at the source, and at who asks") {
   a.put("large", kSegment);
   b.put("vast", kSegment);
   const OperationId get = b.get("k");
-  CHECK(a.orders(CommandKind::stage).empty());
+  CHECK(a.orders<rpc::Stage>().empty());
   CHECK(b.member->waiting.size() == 1);
   b.reclaimDone(ReclaimResult::ok);
   CHECK(b.member->waiting.empty());
   CHECK(a.member->waiting.size() == 1);
   a.reclaimDone(ReclaimResult::ok);
-  CHECK(a.orders(CommandKind::stage).size() == 1);
+  CHECK(a.orders<rpc::Stage>().size() == 1);
   CHECK_FALSE(b.answered(get));
   CHECK(w.bytesAddUp());
 }
@@ -640,14 +592,14 @@ TEST_CASE("staging: one without a link is no source while there is another, and 
   alone.link.clear();
   Owner a = w.join(alone), b = w.on("b"), c = w.on("c");
   const PutId id = putBoth(b, "k");
-  getDone(a, a.get("k"));
-  CHECK(commit(a, {"k", id, 0, 100}));
+  a.getDone(a.get("k"));
+  CHECK(commit(a, "k", id));
   w.evict(a);
   w.evict(b);
   for (int round = 0; round < 4; ++round) c.get("k");
-  CHECK(b.orders(CommandKind::stage).size() == 4);
+  CHECK(b.orders<rpc::Stage>().size() == 4);
   evicted(b, "k", id);
-  CHECK(c.answer(c.get("k")).code == Code::unavailable);
+  CHECK(c.route("k").code == Code::unavailable);
 }
 
 TEST_CASE("ssd life: what was there is unreadable at once, and leaves the routes in slices") {
@@ -657,7 +609,7 @@ TEST_CASE("ssd life: what was there is unreadable at once, and leaves the routes
   w.evict(a);
   CHECK(w.core.keys() == 1500);
   setLife(a, 51);
-  CHECK(a.answer(a.get("k7")).code == Code::miss);
+  CHECK(a.route("k7").code == Code::miss);
   CHECK(a.member->ssdReplicas() == 0);
   w.core.work();
   CHECK(w.core.keys() == 1400);
@@ -674,24 +626,24 @@ TEST_CASE("ssd life: what is in memory as well stays, and comes to the new life 
   Owner a = w.on("a");
   const PutId id = putBoth(a, "k");
   setLife(a, 51);
-  CHECK(commit(a, {"k", id, 0, 100}));
+  CHECK(commit(a, "k", id));
   w.work();
   CHECK(a.member->ssdReplicas() == 1);
   w.evict(a);
-  CHECK(a.answer(a.get("k")).ssd);
+  CHECK(a.route("k").ssd);
 }
 
 TEST_CASE("ssd life: an SSD that comes to an owner, or goes, counts for where puts go") {
   Ssds w;
   Owner a = w.onHost("a", "h", 0), b = w.onHost("b", "h", 0);
-  CHECK(a.answer(a.start("k")).peer.node.empty());
-  CHECK(a.answer(a.reserve(100, 1)).offsets.size() == 1);
+  CHECK_FALSE(a.granted(a.start("k")).home);
+  CHECK(a.reserved(a.reserve(100, 1)).size() == 1);
   setLife(b, 60);
   setLife(b, 61);
-  CHECK(a.answer(a.start("l")).peer.node == "b");
-  CHECK(a.answer(a.reserve(100, 1)).offsets.empty());
+  CHECK(a.answer<rpc::PutElsewhere>(a.start("l")).neighbour.node == "b");
+  CHECK(a.reserved(a.reserve(100, 1)).empty());
   setLife(b, 0);
-  CHECK(a.answer(a.start("m")).peer.node.empty());
+  CHECK_FALSE(a.granted(a.start("m")).home);
 }
 
 TEST_CASE("ssd life: of a fenced owner the same one is dormant, and its next life gets back what nothing has ended since") {
@@ -701,11 +653,11 @@ TEST_CASE("ssd life: of a fenced owner the same one is dormant, and its next lif
   CHECK(bool(unlisted));
   w.evict(a);
   w.pass(seconds(11), {&b});
-  CHECK(b.answer(b.get("kept")).code == Code::miss);
-  CHECK(b.answer(b.remove("gone")).code == Code::ok);
+  CHECK(b.route("kept").code == Code::miss);
+  CHECK(b.code(b.remove("gone")) == Code::ok);
   Owner again = w.report(w.with("a", 6, kLife, 5));
-  CHECK(again.answer(page(again, {onSsd("kept", kept, 7), onSsd("gone", gone, 8)})).offsets == std::vector<uint64_t>{8});
-  CHECK(again.answer(again.get("kept")).ssd);
+  CHECK(refusedSsd(again, {onSsd("kept", kept), onSsd("gone", gone)}) == std::vector<uint32_t>{1});
+  CHECK(again.route("kept").ssd);
   w.work();
   CHECK(w.core.keys() == 1);
   CHECK(w.core.counters().revived == 1);
@@ -719,7 +671,7 @@ TEST_CASE("ssd life: another one than before, or none, brings nothing back") {
     const PutId id = putBoth(a, "k");
     w.evict(a);
     Owner again = w.report(w.with("a", 6, life, 5));
-    CHECK(again.answer(page(again, {onSsd("k", id)})).offsets == std::vector<uint64_t>{7});
+    CHECK(refusedSsd(again, {onSsd("k", id)}) == std::vector<uint32_t>{0});
     w.work();
     CHECK(w.core.keys() == 0);
   }
@@ -740,33 +692,33 @@ TEST_CASE("ssd inventory: a value that is on the SSD and in memory is taken for 
   Ssds w;
   Owner a = w.join(w.with("a", 5));
   const uint64_t offset = a.put("k");
-  const PutId id = idOf(a, "k");
-  CHECK(commit(a, {"k", id, 0, 100}));
+  const PutId id = a.idOf("k");
+  CHECK(commit(a, "k", id));
   Owner again = w.report(w.with("a", 6, kLife, 5));
-  CHECK(again.answer(page(again, {{"k", id, offset, 100}, onSsd("k", id), onSsd("k", id, 9)})).offsets == std::vector<uint64_t>{9});
+  CHECK(refusedSsd(again, {onSsd("k", id), onSsd("k", id)}, {{"k", id, offset, 100}}) == std::vector<uint32_t>{1});
   CHECK(again.bytes(Use::routed) == 128);
   w.evict(again);
-  CHECK(again.answer(again.get("k")).ssd);
+  CHECK(again.route("k").ssd);
 }
 
 TEST_CASE("new term: what is on an SSD alone is taken, the highest put_id of a key, and an older one goes") {
   Ssds w({"a", "b", "c"});
   const PutId older(Term(2), 7), later(Term(2), 8);
   Owner a = w.report(w.with("a", 5, kLife, 1000)), b = w.report(w.with("b", 6, kLife, 1000)), c = w.report(w.with("c", 7, kLife, 1000));
-  CHECK(a.answer(page(a, {onSsd("k", older)})).offsets.empty());
-  CHECK(b.answer(page(b, {onSsd("k", later), onSsd("l", later, 8, 64)})).offsets.empty());
-  CHECK(c.answer(page(c, {onSsd("k", older, 3), onSsd("l", later, 4, 65)})).offsets == std::vector<uint64_t>{3, 4});
+  CHECK(refusedSsd(a, {onSsd("k", older)}).empty());
+  CHECK(refusedSsd(b, {onSsd("k", later), onSsd("l", later, 64)}).empty());
+  CHECK(refusedSsd(c, {onSsd("k", older), onSsd("l", later, 65)}) == std::vector<uint32_t>{0, 1});
   CHECK(a.invalidateDone().size() == 1);
   CHECK(a.member->ssdReplicas() == 0);
-  CHECK(b.answer(b.get("k")).ssd);
-  CHECK((b.answer(b.get("k")).putId == later));
+  CHECK(b.route("k").ssd);
+  CHECK((b.route("k").putId == later));
   CHECK(w.ssdsAddUp());
 }
 
 TEST_CASE("new term: an SSD's values are refused from an owner that has named none") {
   Ssds w({"a"});
   Owner a = w.report(w.with("a", 5, 0, 1000));
-  CHECK(a.answer(page(a, {onSsd("k", PutId(Term(2), 7))})).offsets == std::vector<uint64_t>{7});
+  CHECK(refusedSsd(a, {onSsd("k", PutId(Term(2), 7))}) == std::vector<uint32_t>{0});
   CHECK(w.core.counters().inventoryRefused == 1);
 }
 
@@ -780,7 +732,7 @@ TEST_CASE("ssd: a fenced owner's SSD is waited for until no next term would take
   const OperationId overwrite = b.done(b.start("k"));
   CHECK_FALSE(b.answered(overwrite));
   w.persisted();
-  CHECK(b.answer(overwrite).published);
+  CHECK(b.published(overwrite));
   CHECK(w.ssdsAddUp());
 }
 
@@ -791,7 +743,7 @@ TEST_CASE("ssd: an owner that leaves takes along what is on its SSD, a slice at 
   w.evict(a);
   w.core.leave(*a.member, MasterCore::Content::gone, w.now);
   w.persisted();
-  CHECK(b.answer(b.get("k7")).code == Code::miss);
+  CHECK(b.route("k7").code == Code::miss);
   w.core.work();
   CHECK(w.core.keys() == 1400);
   w.work();
@@ -804,11 +756,11 @@ TEST_CASE("ssd: a drain leaves what is on the SSD alone, and moves nothing that 
   putBoth(a, "only");
   w.evict(a);
   const PutId id = putBoth(a, "both");
-  getDone(b, b.get("both"));
-  CHECK(commit(b, {"both", id, 0, 100}));
+  b.getDone(b.get("both"));
+  CHECK(commit(b, "both", id));
   w.evict(b);
   CHECK(w.core.drain("a", w.now).ok());
-  CHECK(b.orders(CommandKind::replicate).empty());
+  CHECK(b.orders<rpc::Replicate>().empty());
   CHECK(a.member->leaving);
 }
 
@@ -817,30 +769,25 @@ TEST_CASE("ssd: a value that is on an SSD as well is the first of the next victi
   Owner a = w.on("a");
   constexpr uint64_t kPages = kSegment / kPageBytes;
   for (uint64_t i = 0; i < kPages - 6; ++i) a.put(std::to_string(i), kPageBytes);
-  const PutId id = idOf(a, "3"), other = idOf(a, "2");
-  CHECK(commit(a, {"3", id, 0, kPageBytes}));
-  CHECK(commit(a, {"2", other, 0, kPageBytes}));
+  const PutId id = a.idOf("3"), other = a.idOf("2");
+  CHECK(commit(a, "3", id, kPageBytes));
+  CHECK(commit(a, "2", other, kPageBytes));
   evicted(a, "2", other);  // it is the only copy again
   a.put("one more", kPageBytes);
-  const rpc::MasterMessage order = orderOf(a, CommandKind::reclaim);
-  REQUIRE(order.items.size() == 1);
-  CHECK(order.items[0].key == "3");
+  const rpc::Reclaim order = a.order<rpc::Reclaim>();
+  REQUIRE(order.replicas.size() == 1);
+  CHECK(order.replicas[0].key == "3");
 }
 
 TEST_CASE("ssd: copies are counted and made of what is in memory") {
   Ssds w;
   Owner a = w.on("a"), b = w.on("b");
   const PutId id = putBoth(a, "k");
-  getDone(b, b.get("k"));
-  CHECK(commit(b, {"k", id, 0, 100}));
+  b.getDone(b.get("k"));
+  CHECK(commit(b, "k", id));
   w.evict(b);
-  rpc::Request request;
-  request.kind = RequestKind::spread;
-  request.key = "k";
-  request.count = 2;
-  request.items.push_back({"k", id});
-  a.ask(request);
-  CHECK(b.orders(CommandKind::replicate).size() == 1);
+  a.ask(rpc::Spread{{}, {"k", id}, 2});
+  CHECK(b.orders<rpc::Replicate>().size() == 1);
 }
 
 // An owner that says anything about its SSD, its orders and its segment, and about keys of its own. What others have is not its to end.
@@ -848,31 +795,51 @@ class Nonsense {
  public:
   Nonsense(Ssds& world, uint64_t seed) : world_(world), random_(seed) {}
 
-  void say(Owner& by) {
-    using Kind = RequestKind;
-    static constexpr Kind kKinds[] = {Kind::ssdLife, Kind::ssdCommit, Kind::ssdEvicted, Kind::staged, Kind::unstaged, Kind::getStart,
-                                      Kind::getDone, Kind::release, Kind::dropped, Kind::reclaimDone, Kind::invalidateDone, Kind::inventory,
-                                      Kind::putStart, Kind::putDone, Kind::putAbort, Kind::putReserved, Kind::reserve, Kind::remove,
-                                      Kind::heartbeat, Kind::spread};
-    rpc::Request request;
-    request.kind = kKinds[below(std::size(kKinds))];
-    const bool changes = request.kind == Kind::putStart || request.kind == Kind::putReserved || request.kind == Kind::remove;
-    request.key = changes ? "own" + std::to_string(below(5)) : key();
-    request.bytes = awkward(100'000);
-    request.offset = offset();
-    request.put = OperationId(awkward(200));
-    request.command = OperationId(awkward(100));
-    request.count = below(3) ? below(3) : awkward(kLife + 3);
-    request.code = below(2) ? Code::ok : codeFromWire(static_cast<uint16_t>(below(40)));
-    request.timeLeftMs = awkward(2000);
-    for (uint64_t n = below(4); n > 0; --n) request.offsets.push_back(offset());
-    for (uint64_t n = below(4); n > 0; --n) request.items.push_back({key(), putId(), offset(), awkward(100'000), {}, below(3) != 0});
-    for (uint64_t n = below(4); n > 0; --n) request.results.push_back(static_cast<ReclaimResult>(below(3)));
-    by.ask(std::move(request));
-  }
+  void say(Owner& by) { by.ask(anything()); }
   uint64_t below(uint64_t end) { return random_() % end; }
 
  private:
+  rpc::Request::Body anything() {
+    switch (below(21)) {
+      case 0: return rpc::SsdLife{{}, Incarnation(number())};
+      case 1: return rpc::SsdCommit{{}, some<rpc::SsdValue>([&] { return rpc::SsdValue{key(), putId(), awkward(100'000)}; })};
+      case 2: return rpc::SsdEvicted{{}, some<rpc::Version>([&] { return rpc::Version{key(), putId()}; })};
+      case 3: return rpc::Staged{{}, order(), code()};
+      case 4: return rpc::Unstaged{{}, order()};
+      case 5: return rpc::GetStart{{}, key(), static_cast<rpc::NeighbourUse>(below(3)), {}, awkward(2000)};
+      case 6: return rpc::GetDone{{}, request(), code()};
+      case 7: return rpc::ReplicateDone{{}, order(), code()};
+      case 8: return rpc::Release{{}, some<uint64_t>([&] { return offset(); })};
+      case 9: return rpc::Dropped{{}, some<rpc::MemoryReplica>([&] { return rpc::MemoryReplica{key(), putId(), offset()}; })};
+      case 10: return rpc::ReclaimDone{{}, order(), some<ReclaimResult>([&] { return static_cast<ReclaimResult>(below(3)); })};
+      case 11: return rpc::InvalidateDone{{}, order()};
+      case 12:
+        return rpc::InventoryPage{
+            {},
+            some<rpc::MemoryValue>([&] { return rpc::MemoryValue{key(), putId(), offset(), awkward(100'000), {}}; }),
+            some<rpc::SsdValue>([&] { return rpc::SsdValue{key(), putId(), awkward(100'000)}; }),
+            number()};
+      case 13: return rpc::PutStart{{}, own(), awkward(100'000), {}, {}, awkward(2000), {}};
+      case 14: return rpc::PutDone{{}, request()};
+      case 15: return rpc::PutAbort{{}, request()};
+      case 16: return rpc::PutReserved{{}, own(), awkward(100'000), offset(), {}, {}};
+      case 17: return rpc::Reserve{{}, awkward(100'000), number()};
+      case 18: return rpc::RemoveKey{{}, own(), awkward(2000)};
+      case 19: return rpc::Heartbeat{{}, below(2) != 0, some<uint64_t>([&] { return offset(); })};
+      default: return rpc::Spread{{}, {key(), putId()}, number(), awkward(2000)};
+    }
+  }
+  template <class T, class Make>
+  std::vector<T> some(Make make) {
+    std::vector<T> all;
+    for (uint64_t n = below(4); n > 0; --n) all.push_back(make());
+    return all;
+  }
+  OrderId order() { return OrderId(awkward(100)); }
+  OperationId request() { return OperationId(awkward(200)); }
+  uint64_t number() { return below(3) ? below(3) : awkward(kLife + 3); }
+  Code code() { return below(2) ? Code::ok : codeFromWire(static_cast<uint16_t>(below(40))); }
+  std::string own() { return "own" + std::to_string(below(5)); }
   uint64_t awkward(uint64_t usual) { return below(8) ? below(usual) : below(2) ? random_() : UINT64_MAX - below(5000); }
   uint64_t offset() { return below(8) ? below(kSegment / kPageBytes) * kPageBytes : awkward(kSegment); }
   std::string key() {
@@ -910,7 +877,7 @@ TEST_CASE("ssd: an owner that says nonsense about its SSD, its orders and its in
     for (int i = 0; i < 5; ++i) {
       const std::string key = "there" + std::to_string(i);
       a.put(key);
-      if (i % 2) CHECK(commit(a, {key, idOf(a, key), 0, 100}));
+      if (i % 2) CHECK(commit(a, key, a.idOf(key)));
     }
     Owner b = w.on("b"), near = w.onHost("c", "a");
     for (int i = 0; i < 400; ++i) {
@@ -922,7 +889,7 @@ TEST_CASE("ssd: an owner that says nonsense about its SSD, its orders and its in
       CHECK(w.bytesAddUp());
       CHECK(w.ssdsAddUp());
     }
-    for (int i = 0; i < 5; ++i) CHECK(a.answer(a.ask(RequestKind::stat, "there" + std::to_string(i))).code == Code::ok);
+    for (int i = 0; i < 5; ++i) CHECK(a.code(a.stat("there" + std::to_string(i))) == Code::ok);
   }
 }
 
@@ -931,7 +898,7 @@ TEST_CASE("ssd: an exists check sees a value that is on an SSD alone") {
   Owner a = w.on("a");
   putBoth(a, "k");
   w.evict(a);
-  CHECK(a.answer(a.start("k", 100, shm::kRejectIfExists)).code == Code::exists);
+  CHECK(a.code(a.start("k", 100, kRejectExisting)) == Code::exists);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 namespace fluxon::master {
 namespace {
 
-using rpc::CommandKind;
 
 // Owners a, b, c ... each on a host of its own, with a link.
 struct Hosts : World {
@@ -22,46 +21,39 @@ struct Hosts : World {
   }
 };
 
-OperationId getDone(Owner& owner, OperationId get, Code code = Code::ok) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::getDone;
-  request.put = get;
-  request.code = code;
-  return owner.ask(request);
-}
-OperationId copyDone(Owner& owner, OperationId order, Code code = Code::ok) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::getDone;
-  request.command = order;
-  request.code = code;
-  return owner.ask(request);
-}
 OperationId startFor(Owner& owner, const std::string& key, uint64_t bytes, std::string asker = {}) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::putStart;
-  request.key = key;
-  request.bytes = bytes;
-  request.after = std::move(asker);
-  request.timeLeftMs = 60'000;
-  return owner.ask(request);
+  return owner.ask(rpc::PutStart{{}, key, bytes, {}, {}, 60'000, std::move(asker)});
 }
-size_t replicasOf(Owner& owner, const std::string& key) { return owner.answer(owner.ask(rpc::RequestKind::stat, key)).nodes.size(); }
+// Who shall have the value of a put that is filled here; empty: this owner.
+std::string homeOf(const Owner& owner, OperationId put) {
+  const rpc::PutGranted granted = owner.granted(put);
+  return granted.home ? granted.home->node : "";
+}
+size_t replicasOf(Owner& owner, const std::string& key) { return owner.nodesOf(key).size(); }
+// The order to bring what a put has filled elsewhere.
+rpc::Replicate orderOfPut(const Owner& home) {
+  for (const rpc::Replicate& each : home.orders<rpc::Replicate>()) {
+    if (each.exported) return each;
+  }
+  FAIL("no put is to be brought here");
+  return {};
+}
 
 TEST_CASE("transfers: a get of a value on another host gets a place, and the copy becomes a replica") {
   Hosts w;
   Owner a = w.on("a"), b = w.on("b");
   a.put("k", 5000);
   const OperationId get = b.get("k");
-  const rpc::Reply route = b.answer(get);
+  const Route route = b.route(get);
   CHECK(route.fetch);
-  CHECK(route.peer.node == "a");
-  CHECK(route.peer.link == "a:1");
+  CHECK(route.node == "a");
+  CHECK(route.link == "a:1");
   CHECK(route.bytes == 5000);
   CHECK(b.bytes(Use::inFlight) == 8192);
-  CHECK(b.answer(getDone(b, get)).published);
+  CHECK(b.copied(b.getDone(get)));
   CHECK(b.bytes(Use::routed) == 8192);
   CHECK(replicasOf(a, "k") == 2);
-  CHECK_FALSE(b.answer(b.get("k")).fetch);
+  CHECK_FALSE(b.route("k").fetch);
   CHECK(w.core.transfers() == 0);
 }
 
@@ -77,7 +69,7 @@ TEST_CASE("transfers: the age of the oldest put and of the oldest copy") {
   startFor(a, "younger", 5000);
   CHECK(w.core.oldestPut(w.now).ms() == 400);
   CHECK(w.core.oldestTransfer(w.now).ms() == 400);
-  b.answer(getDone(b, get));
+  b.answer(b.getDone(get));
   CHECK(w.core.oldestTransfer(w.now).ns == 0);
 }
 
@@ -85,25 +77,16 @@ TEST_CASE("transfers: an owner of the same host is read in place, unless it cann
   Hosts w;
   Owner a = w.on("a", "h"), b = w.on("b", "h");
   a.put("k");
-  CHECK_FALSE(b.answer(b.get("k")).fetch);
-  rpc::Request far;
-  far.kind = rpc::RequestKind::getStart;
-  far.key = "k";
-  far.flags = rpc::kFarOnly;
-  CHECK(b.answer(b.ask(far)).fetch);
+  CHECK_FALSE(b.route("k").fetch);
+  CHECK(b.route(b.get("k", rpc::NeighbourUse::none)).fetch);
 }
 
 TEST_CASE("transfers: what a neighbour of the same host has that takes no client is copied to who asks for that, without a link") {
   Hosts w;
   Owner a = w.on("a", "h", kSegment, Hosts::Link::none), b = w.on("b", "h");
   a.put("k");
-  rpc::Request get;
-  get.kind = rpc::RequestKind::getStart;
-  get.key = "k";
-  get.flags = rpc::kBringHere;
-  CHECK(b.answer(b.ask(get)).fetch);
-  get.flags = rpc::kFarOnly;
-  CHECK(b.answer(b.ask(get)).code == Code::unavailable);
+  CHECK(b.route(b.get("k", rpc::NeighbourUse::copy)).fetch);
+  CHECK(b.code(b.get("k", rpc::NeighbourUse::none)) == Code::unavailable);
 }
 
 TEST_CASE("transfers: a failed copy is no replica, and its place comes back by the owner's word") {
@@ -111,10 +94,10 @@ TEST_CASE("transfers: a failed copy is no replica, and its place comes back by t
   Owner a = w.on("a"), b = w.on("b");
   a.put("k");
   const OperationId get = b.get("k");
-  CHECK_FALSE(b.answer(getDone(b, get, Code::unavailable)).published);
+  CHECK_FALSE(b.copied(b.getDone(get, Code::unavailable)));
   CHECK(replicasOf(a, "k") == 1);
   CHECK(b.bytes(Use::unrouted) == 128);
-  CHECK(b.release({b.answer(get).offset}) == Code::ok);
+  CHECK(b.release({b.route(get).offset}) == Code::ok);
   CHECK(b.member->space.freeBytes() == kSegment);
 }
 
@@ -123,21 +106,16 @@ TEST_CASE("transfers: what an owner says late of a place that it has given up le
   Owner a = w.on("a"), b = w.on("b");
   a.put("k", 5000);
   const OperationId first = b.get("k");
-  REQUIRE(b.answer(getDone(b, first)).published);
+  REQUIRE(b.copied(b.getDone(first)));
   // It is not readable at b, who answers a reclaim before it can say so.
   REQUIRE(w.core.evictTo("b", 0, w.now).ok());
   b.reclaimDone(rpc::ReclaimResult::gone);
   REQUIRE(replicasOf(a, "k") == 1);
   const OperationId second = b.get("k");
-  REQUIRE(b.answer(getDone(b, second)).published);
-  const uint64_t old = b.answer(first).offset, present = b.answer(second).offset;
+  REQUIRE(b.copied(b.getDone(second)));
+  const uint64_t old = b.route(first).offset, present = b.route(second).offset;
   REQUIRE(old != present);
-  const auto drop = [&](uint64_t offset) {
-    rpc::Request request;
-    request.kind = rpc::RequestKind::dropped;
-    request.items = {{"k", b.answer(second).putId, offset}};
-    return b.answer(b.ask(request)).code;
-  };
+  const auto drop = [&](uint64_t offset) { return b.drop("k", b.route(second).putId, offset); };
   CHECK(drop(old) == Code::ok);
   CHECK(b.release({old}) == Code::ok);
   CHECK(replicasOf(a, "k") == 2);
@@ -160,14 +138,9 @@ TEST_CASE("transfers: a get whose source failed it is sent to another one while 
   Owner a = w.on("a"), b = w.on("b"), c = w.on("c");
   a.put("k");
   const OperationId first = b.get("k");
-  getDone(b, first);
-  rpc::Request again;
-  again.kind = rpc::RequestKind::getStart;
-  again.key = "k";
-  again.after = "a";
-  CHECK(c.answer(c.ask(again)).peer.node == "b");
-  again.after = "b";
-  CHECK(c.answer(c.ask(again)).peer.node == "a");
+  b.getDone(first);
+  CHECK(c.route(c.get("k", rpc::NeighbourUse::read, "a")).node == "b");
+  CHECK(c.route(c.get("k", rpc::NeighbourUse::read, "b")).node == "a");
 }
 
 TEST_CASE("transfers: at most two copies of one version are made into replicas at once") {
@@ -175,10 +148,10 @@ TEST_CASE("transfers: at most two copies of one version are made into replicas a
   Owner a = w.on("a"), b = w.on("b"), c = w.on("c"), d = w.on("d");
   a.put("k");
   const OperationId first = b.get("k"), second = c.get("k"), third = d.get("k");
-  CHECK(d.answer(getDone(d, third)).code == Code::ok);
-  CHECK_FALSE(d.answer(getDone(d, third)).published);
-  CHECK(b.answer(getDone(b, first)).published);
-  CHECK(c.answer(getDone(c, second)).published);
+  CHECK(d.code(d.getDone(third)) == Code::ok);
+  CHECK_FALSE(d.copied(d.getDone(third)));
+  CHECK(b.copied(b.getDone(first)));
+  CHECK(c.copied(c.getDone(second)));
   CHECK(replicasOf(a, "k") == 3);
 }
 
@@ -190,8 +163,8 @@ TEST_CASE("transfers: an overwrite waits for an owner that is bringing the old v
   const OperationId done = a.done(a.start("k"));
   CHECK_FALSE(a.answered(done));
   CHECK(b.invalidateDone().size() == 1);
-  CHECK(a.answer(done).published);
-  CHECK_FALSE(b.answer(getDone(b, get)).published);
+  CHECK(a.published(done));
+  CHECK_FALSE(b.copied(b.getDone(get)));
   CHECK(replicasOf(a, "k") == 1);
 }
 
@@ -200,11 +173,11 @@ TEST_CASE("transfers: a copy that is done while its key is being deleted becomes
   Owner a = w.on("a"), b = w.on("b");
   a.put("k");
   const OperationId get = b.get("k"), remove = a.remove("k");
-  CHECK_FALSE(b.answer(getDone(b, get)).published);
+  CHECK_FALSE(b.copied(b.getDone(get)));
   a.invalidateDone();
   CHECK_FALSE(a.answered(remove));
   b.invalidateDone();
-  CHECK(a.answer(remove).code == Code::ok);
+  CHECK(a.code(remove) == Code::ok);
 }
 
 TEST_CASE("transfers: a get that finds no room waits, and does not hold up gets that need none") {
@@ -215,12 +188,12 @@ TEST_CASE("transfers: a get that finds no room waits, and does not hold up gets 
   const uint64_t offset = b.put("own", kSegment / 2 + kPageBytes, lease);
   const OperationId get = b.get("k");
   CHECK_FALSE(b.answered(get));
-  CHECK(b.answer(b.get("own")).code == Code::ok);
-  CHECK(b.answer(b.get("none")).code == Code::miss);
+  CHECK(b.route("own").code == Code::ok);
+  CHECK(b.route("none").code == Code::miss);
   b.remove("own");
   b.invalidateDone();
   CHECK(b.release({offset}) == Code::ok);
-  CHECK(b.answer(get).fetch);
+  CHECK(b.route(get).fetch);
 }
 
 TEST_CASE("transfers: a get of an owner without a link says so, and a value too large for the segment too") {
@@ -229,9 +202,9 @@ TEST_CASE("transfers: a get of an owner without a link says so, and a value too 
   r.hostId = "x";
   Owner a = w.join(r), b = w.on("b"), c = w.on("c", "", kPageBytes);
   a.put("k");
-  CHECK(b.answer(b.get("k")).code == Code::unavailable);
+  CHECK(b.route("k").code == Code::unavailable);
   b.put("large", 2 * kPageBytes);
-  CHECK(c.answer(c.get("large")).code == Code::tooLarge);
+  CHECK(c.route("large").code == Code::tooLarge);
 }
 
 TEST_CASE("transfers: the end of the target ends its transfers, that of the source leaves them to fail by themselves") {
@@ -245,19 +218,13 @@ TEST_CASE("transfers: the end of the target ends its transfers, that of the sour
   w.core.leave(*a.member, MasterCore::Content::kept, w.now);
   w.persisted();
   // It was through before its source ended: the only copy now, and still the latest value.
-  CHECK(c.answer(getDone(c, forC)).published);
-  CHECK(c.answer(c.get("k")).peer.node == "c");
+  CHECK(c.copied(c.getDone(forC)));
+  CHECK(c.route("k").node == "c");
   (void)forB;
 }
 
 OperationId spread(Owner& owner, const std::string& key, uint64_t owners) {
-  rpc::Request request;
-  request.kind = rpc::RequestKind::spread;
-  request.key = key;
-  request.items = {{key, owner.answer(owner.get(key)).putId}};
-  request.count = owners;
-  request.timeLeftMs = 5000;
-  return owner.ask(request);
+  return owner.ask(rpc::Spread{{}, {key, owner.route(key).putId}, owners, 5000});
 }
 
 TEST_CASE("replicas: a value that is to be on two owners is brought to another host, and answered when it is there") {
@@ -266,36 +233,30 @@ TEST_CASE("replicas: a value that is to be on two owners is brought to another h
   a.put("k");
   const OperationId asked = spread(a, "k", 2);
   CHECK_FALSE(a.answered(asked));
-  CHECK(near.orders(CommandKind::replicate).empty());  // another host outlives more
-  const auto orders = b.orders(CommandKind::replicate);
+  CHECK(near.orders<rpc::Replicate>().empty());  // another host outlives more
+  const auto orders = b.orders<rpc::Replicate>();
   REQUIRE(orders.size() == 1);
-  CHECK(orders[0].peer.node == "a");
+  CHECK(orders[0].source.node == "a");
   CHECK(orders[0].timeLeftMs == 5000);
-  CHECK_FALSE(orders[0].exportId);
-  CHECK(b.answer(copyDone(b, orders[0].command)).published);
-  CHECK(a.answer(asked).code == Code::ok);
-  CHECK(a.answer(asked).count == 2);
+  CHECK_FALSE(orders[0].exported);
+  CHECK(b.copied(b.replicateDone(orders[0].order)));
+  CHECK(a.answer<rpc::SpreadEnded>(asked).replicas == 2);
   CHECK(replicasOf(a, "k") == 2);
-  CHECK(a.answer(spread(a, "k", 2)).count == 2);  // it is
+  CHECK(a.answer<rpc::SpreadEnded>(spread(a, "k", 2)).replicas == 2);  // it is
 }
 
 TEST_CASE("replicas: with nobody to have them, when a copy fails, or for another version, the answer comes all the same") {
   Hosts w;
   Owner a = w.on("a");
   a.put("k");
-  CHECK(a.answer(spread(a, "k", 3)).count == 1);
+  CHECK(a.answer<rpc::SpreadEnded>(spread(a, "k", 3)).replicas == 1);
   Owner b = w.on("b"), c = w.on("c");
   const OperationId failing = spread(a, "k", 3);
-  copyDone(b, b.orders(CommandKind::replicate).at(0).command, Code::unavailable);
+  b.replicateDone(b.orders<rpc::Replicate>().at(0).order, Code::unavailable);
   CHECK_FALSE(a.answered(failing));
   w.core.leave(*c.member, MasterCore::Content::gone, w.now);
-  CHECK(a.answer(failing).count == 1);
-  rpc::Request other;
-  other.kind = rpc::RequestKind::spread;
-  other.key = "k";
-  other.items = {{"k", PutId(1)}};
-  other.count = 3;
-  CHECK(a.answered(a.ask(other)));
+  CHECK(a.answer<rpc::SpreadEnded>(failing).replicas == 1);
+  CHECK(a.answered(a.ask(rpc::Spread{{}, {"k", PutId(1)}, 3})));
 }
 
 // A draining owner keeps nothing new: b is the only other one, on another host.
@@ -310,21 +271,17 @@ struct Placed : Hosts {
 TEST_CASE("placed elsewhere: filled here, brought to its home by order, published from there") {
   Placed w;
   const OperationId put = startFor(w.a, "k", 5000);
-  const rpc::Reply grant = w.a.answer(put);
-  CHECK(grant.fetch);
-  CHECK(grant.peer.node == "b");
+  const rpc::PutGranted grant = w.a.granted(put);
+  CHECK(homeOf(w.a, put) == "b");
   CHECK(w.b.bytes(Use::inFlight) >= 8192);
   const OperationId done = w.a.done(put);
   CHECK_FALSE(w.a.answered(done));
-  rpc::MasterMessage order;
-  for (const auto& each : w.b.orders(CommandKind::replicate)) {
-    if (each.exportId) order = each;
-  }
-  CHECK(order.items.at(0).key == "k");
-  CHECK(order.sourceOffset == grant.offset);
-  CHECK(w.b.answer(copyDone(w.b, order.command)).published);
-  CHECK(w.a.answer(done).published);
-  CHECK(w.a.answer(w.a.get("k")).peer.node == "b");
+  const rpc::Replicate order = orderOfPut(w.b);
+  CHECK(order.key == "k");
+  CHECK(order.exported->offset == grant.offset);
+  CHECK(w.b.copied(w.b.replicateDone(order.order)));
+  CHECK(w.a.published(done));
+  CHECK(w.a.route("k").node == "b");
   CHECK(w.a.release({grant.offset}) == Code::ok);
   CHECK(w.bytesAddUp());
 }
@@ -333,33 +290,23 @@ TEST_CASE("placed elsewhere: however far the ids of its home have run ahead, its
   Placed w;
   const OperationId put = startFor(w.a, "k", 5000);
   const OperationId done = w.a.done(put);
-  rpc::MasterMessage order;
-  for (const auto& each : w.b.orders(CommandKind::replicate)) {
-    if (each.exportId) order = each;
-  }
-  rpc::Request far;
-  far.kind = rpc::RequestKind::getDone;
-  far.command = order.command;
-  far.id = OperationId(1'000'000);
-  const auto say = [&](uint64_t lowest) { w.core.handle(*w.b.member, {far}, OperationId(lowest), w.now); };
-  say(1);
-  CHECK(w.b.answer(far.id).published);
-  CHECK(w.a.answer(done).published);
-  say(1);
-  CHECK(w.b.answers(far.id) == 2);
-  CHECK(w.b.answer(far.id).published);
-  say(999'000);  // the window has reached it
-  CHECK(w.b.answers(far.id) == 3);
-  CHECK(w.b.answer(far.id).published);
-  rpc::Request beat;
-  beat.id = OperationId(1'000'100);
-  w.core.handle(*w.b.member, {beat}, beat.id, w.now, {far.id});
-  say(1);
-  CHECK(w.b.answer(far.id).published);
-  far.id = OperationId(2'000'000);  // of a transfer that is over
-  say(1);
-  CHECK(w.b.answer(far.id).code == Code::ok);
-  CHECK_FALSE(w.b.answer(far.id).published);
+  const rpc::ReplicateDone ended{{}, orderOfPut(w.b).order};
+  const OperationId far(1'000'000), further(1'000'100), furthest(2'000'000);
+  w.b.askAs(far, ended);
+  CHECK(w.b.copied(far));
+  CHECK(w.a.published(done));
+  w.b.askAs(far, ended);
+  CHECK(w.b.answers(far) == 2);
+  CHECK(w.b.copied(far));
+  w.b.askAs(far, ended, OperationId(999'000));  // the window has reached it
+  CHECK(w.b.answers(far) == 3);
+  CHECK(w.b.copied(far));
+  w.b.askAs(further, rpc::Heartbeat(), further, {far});
+  w.b.askAs(far, ended);
+  CHECK(w.b.copied(far));
+  w.b.askAs(furthest, ended);  // of a transfer that is over
+  CHECK(w.b.code(furthest) == Code::ok);
+  CHECK_FALSE(w.b.copied(furthest));
   CHECK(w.core.counters().putsPublished == 2);  // and that of the fixture
 }
 
@@ -371,13 +318,11 @@ TEST_CASE("placed elsewhere: when the copy fails or its home ends, the put has f
     if (ends) {
       w.core.leave(*w.b.member, MasterCore::Content::kept, w.now);
     } else {
-      for (const auto& each : w.b.orders(CommandKind::replicate)) {
-        if (each.exportId) copyDone(w.b, each.command, Code::unavailable);
-      }
+      w.b.replicateDone(orderOfPut(w.b).order, Code::unavailable);
     }
-    CHECK(w.a.answer(done).code == Code::unavailable);
+    CHECK(w.a.code(done) == Code::unavailable);
     CHECK(w.core.inFlightPuts() == 0);
-    CHECK(w.a.release({w.a.answer(put).offset}) == Code::ok);
+    CHECK(w.a.release({w.a.granted(put).offset}) == Code::ok);
   }
 }
 
@@ -386,10 +331,8 @@ TEST_CASE("placed elsewhere: the end of the one who puts ends the put, not its h
   w.a.done(startFor(w.a, "k", 5000));
   w.core.leave(*w.a.member, MasterCore::Content::kept, w.now);
   w.persisted();
-  for (const auto& each : w.b.orders(CommandKind::replicate)) {
-    if (each.exportId) CHECK_FALSE(w.b.answer(copyDone(w.b, each.command)).published);
-  }
-  CHECK(w.b.answer(w.b.get("k")).code == Code::miss);
+  CHECK_FALSE(w.b.copied(w.b.replicateDone(orderOfPut(w.b).order)));
+  CHECK(w.b.route("k").code == Code::miss);
 }
 
 TEST_CASE("placed elsewhere: an owner of the same host is named, and its client fills the value there") {
@@ -397,9 +340,7 @@ TEST_CASE("placed elsewhere: an owner of the same host is named, and its client 
   Owner a = w.on("a", "h"), b = w.on("b", "h"), c = w.on("c");
   a.put("stays", 100, a.grantLease(60'000));
   REQUIRE(w.core.drain("a", w.now).ok());
-  const rpc::Reply answer = a.answer(startFor(a, "k", 100));
-  CHECK(answer.peer.node == "b");
-  CHECK_FALSE(answer.fetch);
+  CHECK(a.answer<rpc::PutElsewhere>(startFor(a, "k", 100)).neighbour.node == "b");
   CHECK(w.core.inFlightPuts() == 0);
 }
 
@@ -407,39 +348,39 @@ TEST_CASE("side transfer: a value filled at one owner of a host for another one 
   Hosts w;
   Owner worker = w.on("worker", "h"), asker = w.on("asker", "h"), far = w.on("far");
   const OperationId put = startFor(worker, "k", 5000, "asker");
-  CHECK(worker.answer(put).peer.node == "asker");
+  CHECK(homeOf(worker, put) == "asker");
   const OperationId done = worker.done(put);
-  const auto orders = asker.orders(CommandKind::replicate);
+  const auto orders = asker.orders<rpc::Replicate>();
   REQUIRE(orders.size() == 1);
-  CHECK(orders[0].exportId);
-  CHECK(orders[0].peer.node == "worker");
-  copyDone(asker, orders[0].command);
-  CHECK(worker.answer(done).published);
-  CHECK(far.answer(far.get("k")).peer.node == "asker");
-  CHECK(worker.answer(startFor(worker, "l", 1, "far")).code == Code::invalidArgument);
-  CHECK(worker.answer(startFor(worker, "l", 1, "nobody")).code == Code::invalidArgument);
+  CHECK(orders[0].exported);
+  CHECK(orders[0].source.node == "worker");
+  asker.replicateDone(orders[0].order);
+  CHECK(worker.published(done));
+  CHECK(far.route("k").node == "asker");
+  CHECK(worker.code(startFor(worker, "l", 1, "far")) == Code::invalidArgument);
+  CHECK(worker.code(startFor(worker, "l", 1, "nobody")) == Code::invalidArgument);
 }
 
 TEST_CASE("drain: what nobody else has is brought to others, then the node is told to leave") {
   Hosts w;
   Owner a = w.on("a"), b = w.on("b");
   for (int i = 0; i < 20; ++i) a.put("k" + std::to_string(i));
-  getDone(b, b.get("k0"));
+  b.getDone(b.get("k0"));
   REQUIRE(w.core.drain("a", w.now).ok());
   size_t brought = 0;
-  for (int round = 0; round < 100 && a.orders(CommandKind::leave).empty(); ++round) {
-    const auto orders = b.orders(CommandKind::replicate);
+  for (int round = 0; round < 100 && !a.told<rpc::Leave>(); ++round) {
+    const auto orders = b.orders<rpc::Replicate>();
     for (const auto& order : orders) {
-      if (b.member->transfers.count({true, order.command})) brought += b.answer(copyDone(b, order.command)).published;
+      if (b.member->transfers.count(order.order)) brought += b.copied(b.replicateDone(order.order));
     }
     w.pass(milliseconds(50), {&a, &b});
   }
   CHECK(brought == 19);
-  CHECK_FALSE(a.orders(CommandKind::leave).empty());
+  CHECK(a.told<rpc::Leave>());
   w.core.leave(*a.member, MasterCore::Content::gone, w.now);
   w.work();
   CHECK(w.durableMembers() == std::set<std::string>{"b"});
-  for (int i = 0; i < 20; ++i) CHECK(b.answer(b.get("k" + std::to_string(i))).peer.node == "b");
+  for (int i = 0; i < 20; ++i) CHECK(b.route("k" + std::to_string(i)).node == "b");
 }
 
 TEST_CASE("drain: it holds over the lives of the owner until the node has left or it is taken back") {
@@ -449,14 +390,14 @@ TEST_CASE("drain: it holds over the lives of the owner until the node has left o
   REQUIRE(w.core.drain("a", w.now).ok());
   w.pass(seconds(20), {&b});
   Owner next = w.on("a");
-  CHECK(next.answer(startFor(next, "k", 5000)).peer.node == "b");
+  CHECK(homeOf(next, startFor(next, "k", 5000)) == "b");
   CHECK(w.core.undrain("a").ok());
-  CHECK(next.answer(startFor(next, "l", 5000)).peer.node.empty());
+  CHECK(homeOf(next, startFor(next, "l", 5000)).empty());
   REQUIRE(w.core.drain("a", w.now).ok());
   w.core.leave(*next.member, MasterCore::Content::gone, w.now);
   CHECK(w.core.undrain("a").code == Code::unavailable);
   Owner last = w.on("a");
-  CHECK(last.answer(startFor(last, "m", 5000)).peer.node.empty());
+  CHECK(homeOf(last, startFor(last, "m", 5000)).empty());
 }
 
 TEST_CASE("drain: puts of its clients go on meanwhile and keep it from nothing, and when all is moved none begins any more") {
@@ -467,43 +408,43 @@ TEST_CASE("drain: puts of its clients go on meanwhile and keep it from nothing, 
   // Twelve puts are always under way, each on its way to b, which takes them slowly.
   std::vector<OperationId> puts;
   int passed = 0;
-  for (int round = 0; round < 100 && a.orders(CommandKind::leave).empty(); ++round) {
+  for (int round = 0; round < 100 && !a.told<rpc::Leave>(); ++round) {
     while (puts.size() < 12 && !a.member->finishing) {
       puts.push_back(startFor(a, "p" + std::to_string(passed++), 5000));
-      REQUIRE(a.answer(puts.back()).code == Code::ok);
+      REQUIRE(a.code(puts.back()) == Code::ok);
       a.done(puts.back());
     }
     bool oneOfAPut = false;
-    for (const auto& order : b.orders(CommandKind::replicate)) {
-      if (!b.member->transfers.count({true, order.command})) continue;
-      if (order.exportId && std::exchange(oneOfAPut, true)) continue;
-      copyDone(b, order.command);
-      if (order.exportId) {
+    for (const auto& order : b.orders<rpc::Replicate>()) {
+      if (!b.member->transfers.count(order.order)) continue;
+      if (order.exported && std::exchange(oneOfAPut, true)) continue;
+      b.replicateDone(order.order);
+      if (order.exported) {
         const auto ended = std::find_if(puts.begin(), puts.end(), [&](OperationId put) { return !a.member->puts.count(put); });
-        a.release({a.answer(*ended).offset});
+        a.release({a.granted(*ended).offset});
         puts.erase(ended);
       }
     }
     w.pass(milliseconds(50), {&a, &b});
   }
-  CHECK_FALSE(a.orders(CommandKind::leave).empty());
-  CHECK(a.answer(startFor(a, "late", 5000)).code == Code::unavailable);
+  CHECK(a.told<rpc::Leave>());
+  CHECK(a.code(startFor(a, "late", 5000)) == Code::unavailable);
   CHECK(w.core.undrain("a").ok());
-  CHECK(a.answer(startFor(a, "again", 5000)).code == Code::ok);
+  CHECK(a.code(startFor(a, "again", 5000)) == Code::ok);
 }
 
 TEST_CASE("drain: a put past its deadline keeps no node from leaving") {
   Placed w;
   const OperationId slow = startFor(w.a, "slow", 5000);
-  CHECK(w.a.answer(slow).code == Code::ok);
-  for (int round = 0; round < 1000 && w.a.orders(CommandKind::leave).empty(); ++round) {
-    for (const auto& order : w.b.orders(CommandKind::replicate)) {
-      if (w.b.member->transfers.count({true, order.command})) copyDone(w.b, order.command);
+  CHECK(w.a.code(slow) == Code::ok);
+  for (int round = 0; round < 1000 && !w.a.told<rpc::Leave>(); ++round) {
+    for (const auto& order : w.b.orders<rpc::Replicate>()) {
+      if (w.b.member->transfers.count(order.order)) w.b.replicateDone(order.order);
     }
     w.pass(milliseconds(100), {&w.a, &w.b});
-    if (w.now - Time{seconds(1000).ns} < seconds(30)) CHECK(w.a.orders(CommandKind::leave).empty());
+    if (w.now - Time{seconds(1000).ns} < seconds(30)) CHECK_FALSE(w.a.told<rpc::Leave>());
   }
-  CHECK_FALSE(w.a.orders(CommandKind::leave).empty());
+  CHECK(w.a.told<rpc::Leave>());
 }
 
 TEST_CASE("drain: a value goes to another node when the best one has only pieces, and room is made where nobody else is") {
@@ -529,20 +470,20 @@ TEST_CASE("drain: a value goes to another node when the best one has only pieces
     w.pass(seconds(70), third ? std::vector<Owner*>{&a, &b, &*c} : std::vector<Owner*>{&a, &b});
     const uint64_t before = w.core.counters().evictions;
     REQUIRE(w.core.drain("a", w.now).ok());
-    for (int round = 0; round < 400 && a.orders(CommandKind::leave).empty(); ++round) {
+    for (int round = 0; round < 400 && !a.told<rpc::Leave>(); ++round) {
       for (Owner* to : {&b, third ? &*c : &b}) {
-        for (const auto& order : to->orders(CommandKind::replicate)) {
-          if (to->member->transfers.count({true, order.command})) copyDone(*to, order.command);
+        for (const auto& order : to->orders<rpc::Replicate>()) {
+          if (to->member->transfers.count(order.order)) to->replicateDone(order.order);
         }
         to->reclaimDone(rpc::ReclaimResult::ok);
       }
       w.pass(milliseconds(50), third ? std::vector<Owner*>{&a, &b, &*c} : std::vector<Owner*>{&a, &b});
     }
-    CHECK_FALSE(a.orders(CommandKind::leave).empty());
+    CHECK(a.told<rpc::Leave>());
     CHECK((w.core.counters().evictions > before) == !third);
     Owner& home = third ? *c : b;
-    CHECK(home.answer(home.get("small")).code == Code::ok);
-    CHECK(home.answer(home.get("large")).peer.node == home.member->node());
+    CHECK(home.route("small").code == Code::ok);
+    CHECK(home.route("large").node == home.member->node());
   }
 }
 
@@ -554,7 +495,7 @@ TEST_CASE("drain: while all nodes are being drained a put is unavailable, and to
   const rpc::Reply refused = a.answer(startFor(a, "k", 5000));
   CHECK(refused.code == Code::unavailable);
   CHECK(refused.detail == "all nodes are being drained");
-  CHECK(a.answer(startFor(a, "k", kSegment + 1)).code == Code::tooLarge);
+  CHECK(a.code(startFor(a, "k", kSegment + 1)) == Code::tooLarge);
 }
 
 TEST_CASE("transfers: a delete of what only a transfer still has misses after the target was told, so that no later get joins it") {
@@ -567,8 +508,8 @@ TEST_CASE("transfers: a delete of what only a transfer still has misses after th
   const OperationId removed = c.remove("k");
   CHECK_FALSE(c.answered(removed));
   CHECK(b.invalidateDone().size() == 1);
-  CHECK(c.answer(removed).code == Code::miss);
-  CHECK_FALSE(b.answer(getDone(b, get)).published);
+  CHECK(c.code(removed) == Code::miss);
+  CHECK_FALSE(b.copied(b.getDone(get)));
 }
 
 TEST_CASE("drain: a node that is not there is forgotten, but not while the recovery window is open") {

@@ -31,13 +31,9 @@ struct World {
     return result.value();
   }
   void heard(uint64_t life) {
-    rpc::MasterMessage message;
-    message.kind = rpc::CommandKind::invalidate;
-    message.command = OperationId(++orders);
-    message.items = {{"k", PutId(9), 0}};
-    enrolment->heard(Incarnation(life), message, n.now);
+    enrolment->heard(Incarnation(life), rpc::Invalidate{OrderId(++orders), {{"k", PutId(9)}}}, n.now);
   }
-  size_t carriedOut() const { return n.sent(rpc::RequestKind::invalidateDone); }
+  size_t carriedOut() const { return n.sent<rpc::InvalidateDone>(); }
 
   Node n{64, false};
   std::unique_ptr<Enrolment> enrolment;
@@ -54,6 +50,18 @@ TEST_CASE("owner enrolment: orders that overtake the answer to their registratio
   CHECK(w.carriedOut() == 1);
   w.heard(7);
   CHECK(w.carriedOut() == 2);
+}
+
+TEST_CASE("owner enrolment: a master of another version of the protocol is refused with both versions, and leaves no trace") {
+  World w;
+  const Error error = w.enrolment->met({"c1", "c", Term(9), Incarnation(50), rpc::kProtocolVersion + 1}, w.n.now);
+  CHECK(error.code == Code::protocol);
+  CHECK(error.detail == rpc::otherProtocol("the master", rpc::kProtocolVersion + 1));
+  CHECK(error.detail.find("version " + std::to_string(rpc::kProtocolVersion + 1)) != std::string::npos);
+  CHECK(error.detail.find("version " + std::to_string(rpc::kProtocolVersion) + ":") != std::string::npos);
+  CHECK(w.n.header().highestTerm.load() == 0);
+  REQUIRE(w.met(1, 51).ok());
+  CHECK(w.begin(7).value == 7);
 }
 
 TEST_CASE("owner enrolment: what the master says to a life that it has refused is not heard by the next one") {

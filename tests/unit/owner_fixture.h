@@ -84,6 +84,12 @@ struct HostStub final : Host {
   bool cancelled = false, left = false;
 };
 
+// A request that the owner has sent.
+template <class T>
+struct Sent : T {
+  OperationId id;
+};
+
 struct Node {
   explicit Node(uint64_t maxKeys = 64, bool join = true, OwnerCore::Settings settings = {.node = "n"})
       : shape(shm::DirectoryWriter::shapeFor(maxKeys, kSegmentBytes)),
@@ -116,36 +122,18 @@ struct Node {
     core.command(caller, std::move(command), now);
     return caller;
   }
-  Caller run(shm::CommandKind kind, std::string key = {}, uint32_t flags = 0, uint64_t clientId = 1) {
-    Command command;
-    command.kind = kind;
-    command.key = std::move(key);
-    command.flags = flags;
-    return run(std::move(command), clientId);
+  Caller run(shm::CommandKind kind, std::string key = {}, uint64_t clientId = 1) {
+    return run({.kind = kind, .key = std::move(key)}, clientId);
   }
-  Caller onRef(shm::CommandKind kind, uint64_t ref, uint64_t clientId = 1) {
-    Command command;
-    command.kind = kind;
-    command.slotRef = ref;
-    return run(std::move(command), clientId);
-  }
-  Caller putStart(std::string key, uint64_t bytes = kLarge, uint32_t flags = 0, uint64_t clientId = 1) {
-    Command command;
-    command.kind = shm::CommandKind::putStart;
-    command.key = std::move(key);
-    command.valueBytes = bytes;
-    command.flags = flags;
-    return run(std::move(command), clientId);
+  Caller onRef(shm::CommandKind kind, uint64_t ref, uint64_t clientId = 1) { return run({.kind = kind, .slotRef = ref}, clientId); }
+  Caller putStart(std::string key, uint64_t bytes = kLarge, PutMode mode = {}, uint64_t clientId = 1) {
+    return run({.kind = shm::CommandKind::putStart, .put = mode, .key = std::move(key), .valueBytes = bytes}, clientId);
   }
   Caller putInline(std::string key, std::string value) {
-    Command command;
-    command.kind = shm::CommandKind::putInline;
-    command.key = std::move(key);
-    command.extra = std::move(value);
-    return run(std::move(command));
+    return run({.kind = shm::CommandKind::putInline, .key = std::move(key), .extra = std::move(value)});
   }
-  Caller get(std::string key, uint32_t flags = 0, uint64_t clientId = 1) {
-    return run(shm::CommandKind::get, std::move(key), flags, clientId);
+  Caller get(std::string key, GetMode mode = {}, uint64_t clientId = 1) {
+    return run({.kind = shm::CommandKind::get, .get = mode, .key = std::move(key)}, clientId);
   }
   std::optional<Answer> answered(Caller caller) const {
     std::optional<Answer> found;
@@ -164,55 +152,51 @@ struct Node {
 
   // --- the master
   // The oldest request of a kind that has been sent and not been taken yet.
-  rpc::Request take(rpc::RequestKind kind) {
+  template <class T>
+  Sent<T> take() {
     for (auto it = host.sent.begin(); it != host.sent.end(); ++it) {
-      if (it->kind != kind) continue;
-      rpc::Request request = std::move(*it);
+      if (!it->is<T>()) continue;
+      Sent<T> request{*it->as<T>(), it->id};
       host.sent.erase(it);
       return request;
     }
-    FAIL("no request of kind ", static_cast<int>(kind));
+    FAIL("no request of the kind");
     return {};
   }
-  size_t sent(rpc::RequestKind kind) const {
+  template <class T>
+  size_t sent() const {
     size_t count = 0;
-    for (const rpc::Request& request : host.sent) count += request.kind == kind;
+    for (const rpc::Request& request : host.sent) count += request.is<T>();
     return count;
   }
-  void reply(rpc::Reply reply) {
-    rpc::MasterMessage message;
-    message.reply = std::move(reply);
-    core.message(message, now);
+  void reply(rpc::Reply reply) { core.message(std::move(reply), now); }
+  template <class T>
+  void reply(const Sent<T>& to, rpc::Answer answer) {
+    reply({to.id, Code::ok, {}, std::move(answer)});
   }
-  void reply(const rpc::Request& to, Code code = Code::ok) {
-    rpc::Reply r;
-    r.id = to.id;
-    r.code = code;
-    reply(std::move(r));
+  // Done, or all that was asked for is taken, or nothing of it is given.
+  template <class T>
+  void reply(const Sent<T>& to) {
+    if constexpr (T::template kTakes<rpc::InventoryTaken>) reply(to, rpc::InventoryTaken());
+    else if constexpr (T::template kTakes<rpc::Reserved>) reply(to, rpc::Reserved());
+    else reply(to, rpc::Done());
   }
-  void started(const rpc::Request& start, PutId id, uint64_t offset) {
-    rpc::Reply r;
-    r.id = start.id;
-    r.putId = id;
-    r.offset = offset;
-    reply(std::move(r));
+  template <class T>
+  void refuse(const Sent<T>& request, Code code) {
+    reply({request.id, code, {}, {}});
   }
-  void ended(const rpc::Request& done, PutId id, bool published = true) {
-    rpc::Reply r;
-    r.id = done.id;
-    r.putId = id;
-    r.published = published;
-    reply(std::move(r));
+  void started(const Sent<rpc::PutStart>& start, PutId id, uint64_t offset) {
+    reply(start, rpc::PutGranted{.putId = id, .offset = offset});
   }
-  void order(rpc::CommandKind kind, uint64_t id, std::vector<rpc::Version> items) {
-    rpc::MasterMessage message;
-    message.kind = kind;
-    message.command = OperationId(id);
-    message.items = std::move(items);
-    core.message(message, now);
+  // Of a put or a copy.
+  template <class T>
+  void ended(const Sent<T>& done, PutId id, bool published = true) {
+    if constexpr (T::template kTakes<rpc::PutEnded>) reply(done, rpc::PutEnded{id, published});
+    else reply(done, rpc::CopyEnded{id, published, {}});
   }
-  void invalidate(const std::string& key, PutId below) { order(rpc::CommandKind::invalidate, ++orders, {{key, below, 0}}); }
-  void reclaim(const std::string& key, PutId id, uint64_t offset) { order(rpc::CommandKind::reclaim, ++orders, {{key, id, offset}}); }
+  void order(rpc::MasterMessage order) { core.message(order, now); }
+  void invalidate(const std::string& key, PutId below) { order(rpc::Invalidate{OrderId(++orders), {{key, below}}}); }
+  void reclaim(const std::string& key, PutId id, uint64_t offset) { order(rpc::Reclaim{OrderId(++orders), {{key, id, offset}}}); }
 
   // --- hazards
   // Lets the oldest scan end; `hazards` are the slots that some client names.
@@ -230,16 +214,16 @@ struct Node {
 
   // --- steps of tests
   // A grant of a put through the master.
-  Answer granted(const std::string& key, uint64_t id, uint64_t offset, uint32_t flags = 0, uint64_t clientId = 1) {
-    const Caller caller = putStart(key, kLarge, flags, clientId);
-    started(take(rpc::RequestKind::putStart), PutId(id), offset);
+  Answer granted(const std::string& key, uint64_t id, uint64_t offset, PutMode mode = {}, uint64_t clientId = 1) {
+    const Caller caller = putStart(key, kLarge, mode, clientId);
+    started(take<rpc::PutStart>(), PutId(id), offset);
     return answer(caller);
   }
   // A put that is started, committed and published; its slot.
   uint32_t put(const std::string& key, uint64_t id, uint64_t offset) {
     const Answer grant = granted(key, id, offset);
     const Caller commit = onRef(shm::CommandKind::commit, grant.slotRef);
-    ended(take(rpc::RequestKind::putDone), PutId(id));
+    ended(take<rpc::PutDone>(), PutId(id));
     REQUIRE(answer(commit).code == Code::ok);
     return shm::slotOfRef(grant.slotRef);
   }

@@ -4,27 +4,19 @@
 namespace fluxon::owner {
 namespace {
 
-using Kind = rpc::RequestKind;
 using shm::CommandKind;
 using shm::SlotState;
 
 const rpc::Peer kFar{"far", "elsewhere", "far:1", Incarnation(9)};
 
 // The answer to a getStart: come for it.
-void route(Node& n, const rpc::Request& get, PutId id, uint64_t offset, uint64_t bytes = 100) {
-  rpc::Reply r;
-  r.id = get.id;
-  r.putId = id;
-  r.peer = kFar;
-  r.fetch = true;
-  r.offset = offset;
-  r.bytes = bytes;
-  n.reply(r);
+void route(Node& n, const Sent<rpc::GetStart>& get, PutId id, uint64_t offset, uint64_t bytes = 100) {
+  n.reply(get, rpc::FetchFrom{.putId = id, .bytes = bytes, .offset = offset, .source = kFar});
 }
 // A get whose bytes are under way.
 struct Flying : Node {
   Flying() {
-    route(*this, take(Kind::getStart), PutId(7), 8192);
+    route(*this, take<rpc::GetStart>(), PutId(7), 8192);
     REQUIRE(host.fetches.size() == 1);
   }
   void arrive(Error error = {}) {
@@ -34,14 +26,10 @@ struct Flying : Node {
   }
   Caller first = get("k");
 };
-void replicate(Node& n, uint64_t command, const std::string& key, PutId id, uint64_t offset, bool exported = false) {
-  rpc::MasterMessage message;
-  message.kind = rpc::CommandKind::replicate;
-  message.command = OperationId(command);
-  message.items = {{key, id, offset, 100}};
-  message.peer = kFar;
-  if (exported) message.exportId = ExportId(id.value);
-  n.core.message(message, n.now);
+void replicate(Node& n, uint64_t order, const std::string& key, PutId id, uint64_t offset, bool exported = false) {
+  rpc::Replicate copy{.order = OrderId(order), .key = key, .putId = id, .bytes = 100, .offset = offset, .source = kFar};
+  if (exported) copy.exported = {ExportId(id.value)};
+  n.order(copy);
 }
 
 TEST_CASE("flights: who asked has the value when its bytes are there, others when the master has said so") {
@@ -56,7 +44,7 @@ TEST_CASE("flights: who asked has the value when its bytes are there, others whe
   CHECK(answer.hold);
   CHECK(answer.source == shm::AnswerSource::peer);
   CHECK_FALSE(n.committed("k").has_value());
-  const rpc::Request done = n.take(Kind::getDone);
+  const auto done = n.take<rpc::GetDone>();
   CHECK((done.code == Code::ok));
   n.ended(done, PutId(7));
   CHECK(n.committed("k").has_value());
@@ -66,7 +54,7 @@ TEST_CASE("flights: who asked has the value when its bytes are there, others whe
 TEST_CASE("flights: a copy that is not to be a replica is held by those who waited, and found by nobody") {
   Flying n;
   n.arrive();
-  n.ended(n.take(Kind::getDone), PutId(7), false);
+  n.ended(n.take<rpc::GetDone>(), PutId(7), false);
   CHECK(n.answer(n.first).hold);
   CHECK_FALSE(n.committed("k"));
   CHECK(n.slots(SlotState::retired) == 1);
@@ -77,7 +65,7 @@ TEST_CASE("flights: a copy that is not to be a replica is held by those who wait
   n.pass(seconds(1));
   n.scanAll();
   CHECK(n.allFree());
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
 }
 
 TEST_CASE("flights: a value that was handed out before the master has decided stays under its holder when the term ends") {
@@ -96,23 +84,23 @@ TEST_CASE("flights: a value that was handed out before the master has decided st
 TEST_CASE("flights: gets of the key share one, from the first question on") {
   Node n;
   const Caller first = n.get("k"), second = n.get("k");
-  CHECK(n.sent(Kind::getStart) == 1);
-  route(n, n.take(Kind::getStart), PutId(7), 8192);
+  CHECK(n.sent<rpc::GetStart>() == 1);
+  route(n, n.take<rpc::GetStart>(), PutId(7), 8192);
   const Caller third = n.get("k");
-  CHECK(n.sent(Kind::getStart) == 0);
+  CHECK(n.sent<rpc::GetStart>() == 0);
   CHECK(n.host.fetches.size() == 1);
   n.core.fetched(n.host.fetches.front().id, {}, n.now);
-  n.ended(n.take(Kind::getDone), PutId(7));
+  n.ended(n.take<rpc::GetDone>(), PutId(7));
   for (const Caller caller : {first, second, third}) CHECK(n.answer(caller).offset == 8192);
 }
 
 TEST_CASE("flights: without a flight to share those who waited ask by themselves") {
   Node n;
   const Caller first = n.get("k"), second = n.get("k");
-  n.reply(n.take(Kind::getStart), Code::miss);
+  n.refuse(n.take<rpc::GetStart>(), Code::miss);
   CHECK(n.answer(first).code == Code::miss);
   CHECK_FALSE(n.answered(second));
-  n.reply(n.take(Kind::getStart), Code::miss);
+  n.refuse(n.take<rpc::GetStart>(), Code::miss);
   CHECK(n.answer(second).code == Code::miss);
 }
 
@@ -120,13 +108,13 @@ TEST_CASE("flights: one that an invalidation has passed takes nobody on, and its
   Flying n;
   n.invalidate("k", PutId(9));
   const Caller late = n.get("k");
-  CHECK(n.sent(Kind::getStart) == 1);
+  CHECK(n.sent<rpc::GetStart>() == 1);
   n.arrive();
-  n.ended(n.take(Kind::getDone), PutId(7));  // an answer that the invalidation has overtaken
+  n.ended(n.take<rpc::GetDone>(), PutId(7));  // an answer that the invalidation has overtaken
   CHECK(n.answer(n.first).putId.value == 7);
   CHECK(n.answer(n.first).hold);
   CHECK_FALSE(n.committed("k"));
-  CHECK(n.take(Kind::dropped).items.size() == 1);
+  CHECK(n.take<rpc::Dropped>().replicas.size() == 1);
   CHECK_FALSE(n.answered(late));
 }
 
@@ -134,27 +122,27 @@ TEST_CASE("flights: from the report of its end on nobody joins one") {
   Flying n;
   n.arrive();
   const Caller late = n.get("k");
-  n.ended(n.take(Kind::getDone), PutId(7), false);
+  n.ended(n.take<rpc::GetDone>(), PutId(7), false);
   CHECK(n.answer(n.first).hold);
   CHECK_FALSE(n.answered(late));
-  CHECK(n.sent(Kind::getStart) == 1);
+  CHECK(n.sent<rpc::GetStart>() == 1);
 }
 
 TEST_CASE("flights: a failed one sends those who waited to ask again, naming who failed, after longer and longer pauses") {
   Flying n;
   for (int attempt = 0; attempt < 20; ++attempt) {
     n.arrive({Code::unavailable, "lost"});
-    CHECK((n.take(Kind::getDone).code == Code::unavailable));
-    CHECK(n.sent(Kind::getStart) == 0);
+    CHECK((n.take<rpc::GetDone>().code == Code::unavailable));
+    CHECK(n.sent<rpc::GetStart>() == 0);
     const Duration pause = n.core.nextWake() - n.now;
     CHECK(pause == milliseconds(std::min(1 << attempt, 128)));
     n.pass(pause);
-    const rpc::Request again = n.take(Kind::getStart);
-    CHECK(again.after == "far");
+    const auto again = n.take<rpc::GetStart>();
+    CHECK(again.avoid == "far");
     route(n, again, PutId(7 + static_cast<uint64_t>(attempt)), 16384);
   }
   n.arrive();
-  n.ended(n.take(Kind::getDone), PutId(26));
+  n.ended(n.take<rpc::GetDone>(), PutId(26));
   CHECK(n.answer(n.first).offset == 16384);
 }
 
@@ -167,7 +155,7 @@ TEST_CASE("flights: a get whose copies fail ends at its deadline with the reason
     n.pass(Duration{0});
     CHECK(n.answered(n.first).has_value() == !gone);
     if (!gone) CHECK(n.answer(n.first).payload == "node far: service unavailable: lost");
-    CHECK(n.sent(Kind::getStart) == 0);
+    CHECK(n.sent<rpc::GetStart>() == 0);
     CHECK(n.core.nextWake() == Time::never());
   }
 }
@@ -175,8 +163,8 @@ TEST_CASE("flights: a get whose copies fail ends at its deadline with the reason
 TEST_CASE("flights: a place outside the segment is refused, and one without a slot goes back") {
   Node n;
   const Caller get = n.get("k");
-  route(n, n.take(Kind::getStart), PutId(7), kSegmentBytes);
-  CHECK((n.take(Kind::getDone).code == Code::protocol));
+  route(n, n.take<rpc::GetStart>(), PutId(7), kSegmentBytes);
+  CHECK((n.take<rpc::GetDone>().code == Code::protocol));
   CHECK(n.host.fetches.empty());
   CHECK(n.answered(get));
 }
@@ -186,21 +174,19 @@ TEST_CASE("flights: a route that comes after the lease has run out is undone") {
   const Caller get = n.get("k");
   n.pass(seconds(10));
   CHECK(n.answer(get).code == Code::unavailable);
-  route(n, n.take(Kind::getStart), PutId(7), 8192);
-  CHECK((n.take(Kind::getDone).code == Code::unavailable));
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  route(n, n.take<rpc::GetStart>(), PutId(7), 8192);
+  CHECK((n.take<rpc::GetDone>().code == Code::unavailable));
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.host.fetches.empty());
 }
 
 TEST_CASE("flights: a neighbour that cannot be reached is asked for no more: the value is brought") {
   Node n;
   const Caller get = n.get("k");
-  rpc::Reply r;
-  r.id = n.take(Kind::getStart).id;
-  r.peer = {"near", "elsewhere", "", Incarnation(2)};  // the fixture's neighbours are on host "h"
-  n.reply(r);
+  // The fixture's neighbours are on host "h".
+  n.reply(n.take<rpc::GetStart>(), rpc::ReadAt{.owner = {"near", "elsewhere", "", Incarnation(2)}});
   CHECK_FALSE(n.answered(get));
-  CHECK(n.take(Kind::getStart).flags == rpc::kFarOnly);
+  CHECK((n.take<rpc::GetStart>().neighbours == rpc::NeighbourUse::none));
 }
 
 TEST_CASE("flights: a copy by order is made once, and is a replica when the master says so") {
@@ -209,8 +195,8 @@ TEST_CASE("flights: a copy by order is made once, and is a replica when the mast
   replicate(n, 5, "k", PutId(7), 8192);
   REQUIRE(n.host.fetches.size() == 1);
   n.core.fetched(n.host.fetches.front().id, {}, n.now);
-  const rpc::Request done = n.take(Kind::getDone);
-  CHECK(done.command.value == 5);
+  const auto done = n.take<rpc::ReplicateDone>();
+  CHECK(done.order.value == 5);
   n.ended(done, PutId(7));
   CHECK(n.committed("k").has_value());
 }
@@ -224,12 +210,12 @@ TEST_CASE("flights: the end of a copy by order is told though requests are held 
   replicate(n, 5, "came", PutId(7), 8192, true);
   n.core.fetched(n.host.fetches.front().id, {}, n.now);
   REQUIRE(n.host.sent.size() == sent + 1);
-  CHECK((n.host.sent.back().kind == Kind::getDone));
-  CHECK(n.host.sent.back().command.value == 5);
+  REQUIRE(n.host.sent.back().is<rpc::ReplicateDone>());
+  CHECK(n.host.sent.back().as<rpc::ReplicateDone>()->order.value == 5);
   replicate(n, 6, "failed", PutId(8), 16384);
   n.core.fetched(n.host.fetches.back().id, {Code::unavailable, "x"}, n.now);
   REQUIRE(n.host.sent.size() == sent + 2);
-  CHECK((n.host.sent.back().kind == Kind::getDone));
+  CHECK(n.host.sent.back().is<rpc::ReplicateDone>());
   n.get("read");  // a copy that only a get here wants waits like any other request
   CHECK(n.host.sent.size() == sent + 2);
 }
@@ -243,7 +229,7 @@ TEST_CASE("flights: a value that comes home retires what is older here before th
   CHECK((n.directory.state(old) == SlotState::retired));
   const Caller get = n.get("k");
   CHECK_FALSE(n.answered(get));
-  n.ended(n.take(Kind::getDone), PutId(7));
+  n.ended(n.take<rpc::ReplicateDone>(), PutId(7));
   CHECK(n.answer(get).offset == 65536);
 }
 
@@ -255,7 +241,7 @@ TEST_CASE("flights: of two values that come home the older one is not readable w
     n.core.fetched(n.host.fetches.front().id, {}, n.now);
     n.host.fetches.pop_front();
   }
-  const rpc::Request older = n.take(Kind::getDone), newer = n.take(Kind::getDone);
+  const auto older = n.take<rpc::ReplicateDone>(), newer = n.take<rpc::ReplicateDone>();
   n.pass(seconds(10));
   n.ended(newer, PutId(8));
   n.core.reconnected(seconds(10), n.now);
@@ -266,12 +252,12 @@ TEST_CASE("flights: of two values that come home the older one is not readable w
 TEST_CASE("flights: a copy that lands while a put of ours is undecided is not readable, it may be older") {
   Flying n;
   n.arrive();
-  const rpc::Request done = n.take(Kind::getDone);
+  const auto done = n.take<rpc::GetDone>();
   const Answer grant = n.granted("k", 8, 65536);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
   n.ended(done, PutId(7));
   CHECK_FALSE(n.committed("k"));
-  n.ended(n.take(Kind::putDone), PutId(8));
+  n.ended(n.take<rpc::PutDone>(), PutId(8));
   CHECK(n.answer(commit).code == Code::ok);
   CHECK((n.directory.putId(*n.committed("k")) == PutId(8)));
 }
@@ -282,9 +268,9 @@ TEST_CASE("puts: one that is published while another of ours is undecided is rea
     Node n;
     const Answer first = n.granted("k", 7, 0), second = n.granted("k", newerWins ? 8 : 6, 65536);
     n.onRef(CommandKind::commit, first.slotRef);
-    const rpc::Request firstDone = n.take(Kind::putDone);
+    const auto firstDone = n.take<rpc::PutDone>();
     n.onRef(CommandKind::commit, second.slotRef);
-    const rpc::Request secondDone = n.take(Kind::putDone);
+    const auto secondDone = n.take<rpc::PutDone>();
     n.ended(firstDone, PutId(7));
     CHECK_FALSE(n.committed("k"));
     n.ended(secondDone, PutId(newerWins ? 8 : 6), newerWins);
@@ -296,46 +282,37 @@ TEST_CASE("puts: one that is published while another of ours is undecided is rea
 TEST_CASE("exports: a put for another home is exported at its commit, and its place goes when nobody reads it any more") {
   Node n;
   const Caller start = n.putStart("k");
-  rpc::Reply r;
-  r.id = n.take(Kind::putStart).id;
-  r.putId = PutId(7);
-  r.offset = 8192;
-  r.peer = kFar;
-  r.fetch = true;
-  n.reply(r);
+  n.reply(n.take<rpc::PutStart>(), rpc::PutGranted{.putId = PutId(7), .offset = 8192, .home = kFar});
   const Caller commit = n.onRef(CommandKind::commit, n.answer(start).slotRef);
   CHECK(n.host.exported.count(ExportId(7)) == 1);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(commit).code == Code::ok);
   CHECK(n.host.exported.empty());
   CHECK_FALSE(n.committed("k"));
   CHECK(n.core.exports() == 1);
-  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
   const Caller get = n.get("k");
   CHECK_FALSE(n.answered(get));
   n.core.unexported(ExportId(7), n.now);
   CHECK(n.allFree());
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
-  CHECK(n.sent(Kind::getStart) == 1);  // the get asks now
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::GetStart>() == 1);  // the get asks now
 }
 
 TEST_CASE("puts: one that asks for replicas is readable at once, and answered when they are made") {
   Node n;
-  const Answer grant = n.granted("k", 7, 8192, 3u << shm::kReplicasShift);
+  const Caller start = n.run({.kind = CommandKind::putStart, .replicas = 3, .key = "k", .valueBytes = kLarge});
+  n.started(n.take<rpc::PutStart>(), PutId(7), 8192);
+  const Answer grant = n.answer(start);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.committed("k").has_value());
   CHECK_FALSE(n.answered(commit));
-  const rpc::Request spread = n.take(Kind::spread);
-  CHECK(spread.count == 3);
-  CHECK(spread.items.at(0).putId.value == 7);
+  const auto spread = n.take<rpc::Spread>();
+  CHECK(spread.replicas == 3);
+  CHECK(spread.value.putId.value == 7);
   uint64_t copies = 1;
-  SUBCASE("made") {
-    rpc::Reply made;
-    made.id = spread.id;
-    made.count = copies = 2;
-    n.reply(std::move(made));
-  }
+  SUBCASE("made") { n.reply(spread, rpc::SpreadEnded{copies = 2}); }
   SUBCASE("the lease runs out") { n.pass(seconds(10)); }
   CHECK(n.answer(commit).code == Code::ok);
   CHECK(n.answer(commit).valueBytes == copies);
@@ -345,10 +322,7 @@ TEST_CASE("puts: one that asks for replicas is readable at once, and answered wh
 TEST_CASE("puts: an owner of this host that shall have the value is named to the client") {
   Node n;
   const Caller start = n.putStart("k");
-  rpc::Reply r;
-  r.id = n.take(Kind::putStart).id;
-  r.peer = {"near", "h", "", Incarnation(2)};
-  n.reply(r);
+  n.reply(n.take<rpc::PutStart>(), rpc::PutElsewhere{{"near", "h", "", Incarnation(2)}});
   CHECK(n.answer(start).node == "near");
   CHECK(n.core.grants() == 0);
 }
@@ -391,12 +365,6 @@ void rejoinWith(Node& n, uint64_t incarnation = 300) {
   n.host.sent.clear();
   n.core.registered(Incarnation(incarnation), seconds(10), n.now, OwnerCore::Inventory::wanted, n.now);
 }
-rpc::Reply pageReply(const rpc::Request& page, std::vector<uint64_t> refused = {}) {
-  rpc::Reply r;
-  r.id = page.id;
-  r.offsets = std::move(refused);
-  return r;
-}
 
 TEST_CASE("inventory: the values are listed, the oldest first; those that are refused go; serving begins with the last answer") {
   Node n;
@@ -406,20 +374,20 @@ TEST_CASE("inventory: the values are listed, the oldest first; those that are re
   n.core.keep(n.now);
   n.directory.setLease(0);
   rejoinWith(n);
-  const rpc::Request page = n.take(Kind::inventory);
-  REQUIRE(page.items.size() == 3);
-  CHECK(page.items[0].key == "old");
-  CHECK(page.items[2].key == "new");
-  CHECK(page.items[0].bytes == kLarge);
-  CHECK(page.count == 1);
+  const auto page = n.take<rpc::InventoryPage>();
+  REQUIRE(page.memory.size() == 3);
+  CHECK(page.memory[0].key == "old");
+  CHECK(page.memory[2].key == "new");
+  CHECK(page.memory[0].bytes == kLarge);
+  CHECK(page.pages == 1);
   CHECK_FALSE(n.core.serving(n.now));
   CHECK(n.core.content().value != 300);
-  n.reply(pageReply(page, {131072}));
+  n.reply(page, rpc::InventoryTaken{.refused = {131072}});
   CHECK(n.core.serving(n.now));
   CHECK(n.core.content().value == 300);
   CHECK(n.committed("old").has_value());
   CHECK_FALSE(n.committed("refused"));
-  CHECK(n.take(Kind::heartbeat).count == 1);  // the master may end its window
+  CHECK(n.take<rpc::Heartbeat>().serving);  // the master may end its window
 }
 
 TEST_CASE("inventory: pages end by the bytes of their keys, some are under way at once, and serving begins when all are answered") {
@@ -428,18 +396,18 @@ TEST_CASE("inventory: pages end by the bytes of their keys, some are under way a
   n.core.keep(n.now);
   n.directory.setLease(0);
   rejoinWith(n);
-  REQUIRE(n.sent(Kind::inventory) == 3);
-  const rpc::Request first = n.take(Kind::inventory), second = n.take(Kind::inventory), last = n.take(Kind::inventory);
-  CHECK(first.items.size() == 17);
-  CHECK(first.count == 0);
-  CHECK(last.items.size() == 6);
-  CHECK(last.count == 3);
-  n.reply(pageReply(last));
-  n.reply(pageReply(first));
+  REQUIRE(n.sent<rpc::InventoryPage>() == 3);
+  const auto first = n.take<rpc::InventoryPage>(), second = n.take<rpc::InventoryPage>(), last = n.take<rpc::InventoryPage>();
+  CHECK(first.memory.size() == 17);
+  CHECK(first.pages == 0);
+  CHECK(last.memory.size() == 6);
+  CHECK(last.pages == 3);
+  n.reply(last);
+  n.reply(first);
   CHECK_FALSE(n.core.serving(n.now));
-  n.reply(pageReply(second, {second.items[0].offset}));
+  n.reply(second, rpc::InventoryTaken{.refused = {second.memory[0].offset}});
   CHECK(n.core.serving(n.now));
-  CHECK_FALSE(n.committed(second.items[0].key));
+  CHECK_FALSE(n.committed(second.memory[0].key));
   CHECK(n.core.counters().adopted == 39);
 }
 
@@ -447,11 +415,11 @@ TEST_CASE("inventory: an owner that is fenced while it lists keeps its values, t
   Node n;
   n.put("k", 7, 0);
   rejoinWith(n);
-  n.reply(n.take(Kind::inventory), Code::fenced);
+  n.refuse(n.take<rpc::InventoryPage>(), Code::fenced);
   CHECK(n.core.fenced());
   CHECK_FALSE(n.core.contentRefused());
   rejoinWith(n, 301);
-  CHECK(n.take(Kind::inventory).items.size() == 1);
+  CHECK(n.take<rpc::InventoryPage>().memory.size() == 1);
 }
 
 TEST_CASE("inventory: an invalidation before the page leaves its value out, and the extent is listed all the same") {
@@ -460,11 +428,11 @@ TEST_CASE("inventory: an invalidation before the page leaves its value out, and 
   n.core.keep(n.now);
   rejoinWith(n);
   n.invalidate("k", PutId(9));
-  CHECK(n.sent(Kind::invalidateDone) == 1);
-  n.reply(pageReply(n.take(Kind::inventory)));
+  CHECK(n.sent<rpc::InvalidateDone>() == 1);
+  n.reply(n.take<rpc::InventoryPage>());
   CHECK_FALSE(n.committed("k"));
   n.scanAll();
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{0});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{0});
 }
 
 TEST_CASE("inventory: heartbeats before its end say that the owner has not joined") {
@@ -472,14 +440,14 @@ TEST_CASE("inventory: heartbeats before its end say that the owner has not joine
   n.put("k", 7, 0);
   rejoinWith(n);
   n.core.heartbeat({}, n.now);
-  CHECK(n.take(Kind::heartbeat).count == 0);
+  CHECK_FALSE(n.take<rpc::Heartbeat>().serving);
 }
 
 TEST_CASE("inventory: refused as a whole, everything is to be dropped before the next registration") {
   Node n;
   n.put("k", 7, 0);
   rejoinWith(n);
-  n.reply(n.take(Kind::inventory), Code::protocol);
+  n.refuse(n.take<rpc::InventoryPage>(), Code::protocol);
   CHECK(n.core.fenced());
   CHECK(n.core.contentRefused());
   n.rejoin();
@@ -522,10 +490,10 @@ TEST_CASE("adoption: values and what clients hold or write go on, what the last 
   n.invalidate("held", PutId(99));
   n.scanAll({n.directory.ref(held)});
   n.reclaim("victim", PutId(9), 131072);
-  const Answer living = n.granted("living", 10, 196608, 0, 1), dead = n.granted("dead", 11, 262144, 0, 2);
-  const Answer pending = n.granted("pending", 12, 327680, 0, 1);
+  const Answer living = n.granted("living", 10, 196608, {}, 1), dead = n.granted("dead", 11, 262144, {}, 2);
+  const Answer pending = n.granted("pending", 12, 327680, {}, 1);
   n.onRef(CommandKind::commit, pending.slotRef);
-  route(n, (n.get("flight"), n.take(Kind::getStart)), PutId(13), 393216);
+  route(n, (n.get("flight"), n.take<rpc::GetStart>()), PutId(13), 393216);
 
   const std::unique_ptr<shm::DirectoryWriter> adopted = adoptedOf(n);
   shm::DirectoryWriter& directory = *adopted;

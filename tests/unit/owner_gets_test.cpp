@@ -4,7 +4,6 @@
 namespace fluxon::owner {
 namespace {
 
-using Kind = rpc::RequestKind;
 using rpc::ReclaimResult;
 using shm::CommandKind;
 using shm::SlotState;
@@ -26,13 +25,13 @@ TEST_CASE("owner gets: each is counted once, where its client asked first: not w
   const Answer grant = n.granted("k", 7, 8192);
   n.onRef(CommandKind::commit, grant.slotRef);
   const Caller waits = n.get("k");
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(waits).code == Code::ok);
   CHECK(n.core.counters().ringGets == 1);
-  for (const uint32_t sent : {shm::kLocalOnly, shm::kPlacedHere}) {
+  for (const GetMode sent : {GetMode{.localOnly = true}, GetMode{.placedHere = true}}) {
     CHECK(n.answer(n.get("k", sent)).code == Code::ok);
     const Caller nowhere = n.get("x", sent);
-    if (sent == shm::kPlacedHere) n.reply(n.take(Kind::getStart), Code::miss);
+    if (sent.placedHere) n.refuse(n.take<rpc::GetStart>(), Code::miss);
     CHECK(n.answer(nowhere).code == Code::miss);
   }
   CHECK(n.core.counters().ringGets == 1);
@@ -42,29 +41,39 @@ TEST_CASE("owner gets: each is counted once, where its client asked first: not w
 TEST_CASE("owner gets: another key is asked of the master, and the answer names the node") {
   Node n;
   const Caller elsewhere = n.get("k"), nowhere = n.get("x");
-  rpc::Reply route;
-  route.id = n.take(Kind::getStart).id;
-  route.peer = {"other", "h", "", Incarnation(2)};
-  route.bytes = 5;
-  n.reply(route);
+  n.reply(n.take<rpc::GetStart>(), rpc::ReadAt{.bytes = 5, .owner = {"other", "h", "", Incarnation(2)}});
   CHECK(n.answer(elsewhere).node == "other");
-  n.reply(n.take(Kind::getStart), Code::miss);
+  n.refuse(n.take<rpc::GetStart>(), Code::miss);
   CHECK(n.answer(nowhere).code == Code::miss);
 }
 
 TEST_CASE("owner gets: a route to this node without a value is a miss") {
   Node n;
   const Caller get = n.get("k");
-  rpc::Reply route;
-  route.id = n.take(Kind::getStart).id;
-  route.peer = {"n", "h", "", Incarnation(1)};
-  n.reply(route);
+  n.reply(n.take<rpc::GetStart>(), rpc::ReadAt{.owner = {"n", "h", "", Incarnation(1)}});
   CHECK(n.answer(get).code == Code::miss);
+}
+
+// What the master speaks may be wrong: it gives nothing, and is counted.
+TEST_CASE("owner: a reply whose answer is none to its request is answered `protocol`, and changes nothing") {
+  Node n;
+  const Caller get = n.get("k"), stat = n.run(CommandKind::stat, "k"), count = n.run(CommandKind::countPrefix, "k"), put = n.putStart("p");
+  n.reply(n.take<rpc::GetStart>(), rpc::PutGranted{.putId = PutId(7), .offset = 8192});
+  n.reply(n.take<rpc::StatKey>(), rpc::Done());
+  n.reply({n.take<rpc::CountKeys>().id, Code::miss, {}, rpc::KeyCount{3}});  // a refusal brings nothing
+  n.reply(n.take<rpc::PutStart>(), rpc::ReadAt{.putId = PutId(7), .owner = {"other", "h", "", Incarnation(2)}});
+  for (const Caller& caller : {get, stat, count, put}) CHECK(n.answer(caller).code == Code::protocol);
+  CHECK(n.core.counters().refused == 4);
+  CHECK(n.core.flights() == 0);
+  CHECK(n.core.grants() == 0);
+  CHECK(n.core.requestsPending() == 0);
+  CHECK(n.allFree());
+  CHECK_FALSE(n.core.fenced());
 }
 
 TEST_CASE("owner gets: localOnly asks nobody") {
   Node n;
-  CHECK(n.answer(n.get("k", shm::kLocalOnly)).code == Code::miss);
+  CHECK(n.answer(n.get("k", {.localOnly = true})).code == Code::miss);
   CHECK(n.host.sent.empty());
 }
 
@@ -74,8 +83,8 @@ TEST_CASE("owner gets: a get waits for a put that is being decided, and sees its
   n.onRef(CommandKind::commit, grant.slotRef);
   const Caller get = n.get("k");
   CHECK_FALSE(n.answered(get));
-  CHECK(n.sent(Kind::getStart) == 0);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  CHECK(n.sent<rpc::GetStart>() == 0);
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(get).offset == 8192);
 }
 
@@ -84,9 +93,9 @@ TEST_CASE("owner gets: a get that waited for a refused put asks the master") {
   const Answer grant = n.granted("k", 7, 8192);
   n.onRef(CommandKind::commit, grant.slotRef);
   const Caller get = n.get("k");
-  n.reply(n.take(Kind::putDone), Code::noLease);
+  n.refuse(n.take<rpc::PutDone>(), Code::noLease);
   CHECK_FALSE(n.answered(get));
-  n.reply(n.take(Kind::getStart), Code::miss);
+  n.refuse(n.take<rpc::GetStart>(), Code::miss);
   CHECK(n.answer(get).code == Code::miss);
 }
 
@@ -95,12 +104,9 @@ TEST_CASE("owner gets: a get whose route names this node waits for the put whose
   const Answer grant = n.granted("k", 7, 8192);
   const Caller get = n.get("k");
   n.onRef(CommandKind::commit, grant.slotRef);
-  rpc::Reply route;
-  route.id = n.take(Kind::getStart).id;
-  route.peer = {"n", "h", "", Incarnation(1)};
-  n.reply(route);
+  n.reply(n.take<rpc::GetStart>(), rpc::ReadAt{.owner = {"n", "h", "", Incarnation(1)}});
   CHECK_FALSE(n.answered(get));
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(get).offset == 8192);
 }
 
@@ -108,7 +114,7 @@ TEST_CASE("owner gets: a granted put is not waited for") {
   Node n;
   n.granted("k", 7, 8192);
   const Caller get = n.get("k");
-  n.reply(n.take(Kind::getStart), Code::miss);
+  n.refuse(n.take<rpc::GetStart>(), Code::miss);
   CHECK(n.answer(get).code == Code::miss);
 }
 
@@ -120,7 +126,7 @@ TEST_CASE("owner gets: a get waits for a reclaim and sees the value that stays")
   CHECK_FALSE(n.answered(get));
   n.scanOne({n.directory.ref(slot)});
   CHECK(n.answer(get).code == Code::ok);
-  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::busy});
+  CHECK(n.take<rpc::ReclaimDone>().results == std::vector<ReclaimResult>{ReclaimResult::busy});
 }
 
 TEST_CASE("owner gets: a get that waited for a reclaim asks the master when the value goes") {
@@ -129,7 +135,7 @@ TEST_CASE("owner gets: a get that waited for a reclaim asks the master when the 
   n.reclaim("k", PutId(7), 8192);
   const Caller get = n.get("k");
   n.scanOne();
-  n.reply(n.take(Kind::getStart), Code::miss);
+  n.refuse(n.take<rpc::GetStart>(), Code::miss);
   CHECK(n.answer(get).code == Code::miss);
 }
 
@@ -140,7 +146,7 @@ TEST_CASE("owner gets: a get that waits for a reclaim goes on when the value is 
   const Caller get = n.get("k");
   n.invalidate("k", PutId(9));
   n.scanAll();
-  n.reply(n.take(Kind::getStart), Code::miss);
+  n.refuse(n.take<rpc::GetStart>(), Code::miss);
   CHECK(n.answer(get).code == Code::miss);
 }
 
@@ -158,18 +164,18 @@ TEST_CASE("owner gets: callers are told of a lapsed lease even if a late heartbe
   n.core.heartbeat({}, n.now);
   const Caller get = n.get("k");
   n.now = n.now + seconds(11);
-  n.reply(n.take(Kind::heartbeat));
+  n.reply(n.take<rpc::Heartbeat>());
   n.core.tick(n.now);
   CHECK(n.answer(get).code == Code::unavailable);
 }
 
 TEST_CASE("owner gets: the gets of a client that has ended are forgotten") {
   Node n;
-  const Answer grant = n.granted("k", 7, 8192, 0, 1);
+  const Answer grant = n.granted("k", 7, 8192, {}, 1);
   n.onRef(CommandKind::commit, grant.slotRef);
-  const Caller get = n.get("k", 0, 2);
+  const Caller get = n.get("k", {}, 2);
   n.core.clientGone(ClientId(2), n.now);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK_FALSE(n.answered(get));
 }
 
@@ -178,7 +184,7 @@ TEST_CASE("owner gets: exists is answered here when the value is here, else by t
   n.put("k", 7, 8192);
   CHECK(n.answer(n.run(CommandKind::exists, "k")).code == Code::ok);
   const Caller other = n.run(CommandKind::exists, "x");
-  n.reply(n.take(Kind::stat), Code::miss);
+  n.refuse(n.take<rpc::StatKey>(), Code::miss);
   CHECK(n.answer(other).code == Code::miss);
 }
 
@@ -189,20 +195,12 @@ TEST_CASE("owner gets: an unknown command is answered") {
 
 TEST_CASE("owner gets: a listing answer takes as many records as the payload area") {
   Node n;
-  Command command;
-  command.kind = CommandKind::list;
-  command.key = "p";
-  command.extra = "p1";
-  command.valueBytes = 17;
-  const Caller caller = n.run(command);
-  const rpc::Request list = n.take(Kind::list);
-  CHECK(list.key == "p");
+  const Caller caller = n.run({.kind = CommandKind::list, .key = "p", .extra = "p1", .valueBytes = 17});
+  const auto list = n.take<rpc::ListKeys>();
+  CHECK(list.prefix == "p");
   CHECK(list.after == "p1");
-  CHECK(list.count == 17);
-  rpc::Reply reply;
-  reply.id = list.id;
-  for (int i = 0; i < 10; ++i) reply.entries.push_back({std::string(1001, 'k'), 5, PutId(3)});
-  n.reply(reply);
+  CHECK(list.limit == 17);
+  n.reply(list, rpc::KeyPage{std::vector<rpc::ListedKey>(10, {std::string(1001, 'k'), 5, PutId(3)})});
   const std::string payload = n.answer(caller).payload;
   CHECK(payload.size() == 7 * (sizeof(shm::ListEntry) + 1008));
   shm::ListEntry head;
@@ -216,31 +214,31 @@ TEST_CASE("owner gets: a listing answer takes as many records as the payload are
 TEST_CASE("owner holds: a held word keeps the extent over an overwrite until it is cleared") {
   Node n;
   const uint32_t slot = n.put("k", 7, 8192);
-  const Answer hit = n.answer(n.get("k", shm::kHold));
+  const Answer hit = n.answer(n.get("k", {.hold = true}));
   CHECK(hit.hold);
   n.invalidate("k", PutId(9));
   CHECK((n.directory.state(slot) == SlotState::retired));
   n.scanAll();
   CHECK((n.directory.state(slot) == SlotState::retired));
-  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
   n.host.held.clear();
   n.pass(seconds(1));
   n.scanAll();
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.allFree());
 }
 
 TEST_CASE("owner holds: a victim that a held word names is busy") {
   Node n;
   n.put("k", 7, 8192);
-  n.get("k", shm::kHold);
+  n.get("k", {.hold = true});
   n.reclaim("k", PutId(7), 8192);
   n.scanAll();
-  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::busy});
+  CHECK(n.take<rpc::ReclaimDone>().results == std::vector<ReclaimResult>{ReclaimResult::busy});
   n.host.held.clear();
   n.reclaim("k", PutId(7), 8192);
   n.scanAll();
-  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::ok});
+  CHECK(n.take<rpc::ReclaimDone>().results == std::vector<ReclaimResult>{ReclaimResult::ok});
 }
 
 TEST_CASE("owner holds: without kHold no word is asked for") {
@@ -258,10 +256,10 @@ TEST_CASE("owner orders: an invalidation retires what is below it, answers, and 
   n.invalidate("k", PutId(8));
   CHECK_FALSE(n.committed("k"));
   CHECK(n.committed("other"));
-  CHECK(n.take(Kind::invalidateDone).command == OperationId(1));
+  CHECK(n.take<rpc::InvalidateDone>().order == OrderId(1));
   CHECK(n.slots(SlotState::retired) == 1);
   n.scanAll();
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.core.retired() == 0);
 }
 
@@ -270,7 +268,7 @@ TEST_CASE("owner orders: an invalidation leaves what is not below it") {
   n.put("k", 7, 8192);
   n.invalidate("k", PutId(7));
   CHECK(n.committed("k"));
-  CHECK(n.sent(Kind::invalidateDone) == 1);
+  CHECK(n.sent<rpc::InvalidateDone>() == 1);
 }
 
 TEST_CASE("owner orders: a slot that a hazard names stays until a scan finds none") {
@@ -280,14 +278,14 @@ TEST_CASE("owner orders: a slot that a hazard names stays until a scan finds non
   n.invalidate("k", PutId(8));
   n.scanAll({ref});
   CHECK((n.directory.state(slot) == SlotState::retired));
-  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
   CHECK(n.host.scans.empty());
   CHECK(n.core.nextWake() <= n.now + seconds(1));
   n.pass(seconds(1));
   n.scanAll({ref});
   n.pass(seconds(1));
   n.scanAll();
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
 }
 
 TEST_CASE("owner orders: a scan that began before a slot was retired says nothing about it") {
@@ -332,13 +330,13 @@ TEST_CASE("owner orders: a reclaim of a value that nobody reads frees it without
   n.put("k", 7, 8192);
   n.reclaim("k", PutId(7), 8192);
   CHECK_FALSE(n.committed("k"));
-  CHECK(n.sent(Kind::reclaimDone) == 0);
+  CHECK(n.sent<rpc::ReclaimDone>() == 0);
   n.scanOne();
-  const rpc::Request done = n.take(Kind::reclaimDone);
-  CHECK(done.command == OperationId(1));
+  const auto done = n.take<rpc::ReclaimDone>();
+  CHECK(done.order == OrderId(1));
   CHECK(done.results == std::vector<ReclaimResult>{ReclaimResult::ok});
   CHECK(n.allFree());
-  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
 }
 
 TEST_CASE("owner orders: a reclaim answers each of its items") {
@@ -348,10 +346,10 @@ TEST_CASE("owner orders: a reclaim answers each of its items") {
   n.put("newer", 9, 131072);
   const Answer grant = n.granted("pending", 10, 196608);
   n.onRef(CommandKind::commit, grant.slotRef);
-  n.order(rpc::CommandKind::reclaim, 1, {{"held", PutId(8), 65536}, {"absent", PutId(1), 0}, {"free", PutId(7), 0},
-                                         {"newer", PutId(5), 131072}, {"pending", PutId(10), 196608}});
+  n.order(rpc::Reclaim{OrderId(1), {{"held", PutId(8), 65536}, {"absent", PutId(1), 0}, {"free", PutId(7), 0},
+                                         {"newer", PutId(5), 131072}, {"pending", PutId(10), 196608}}});
   n.scanOne({n.directory.ref(held)});
-  CHECK(n.take(Kind::reclaimDone).results ==
+  CHECK(n.take<rpc::ReclaimDone>().results ==
         std::vector<ReclaimResult>{ReclaimResult::busy, ReclaimResult::gone, ReclaimResult::ok, ReclaimResult::gone, ReclaimResult::busy});
   CHECK(n.committed("held"));
   CHECK(n.committed("newer"));
@@ -364,34 +362,34 @@ TEST_CASE("owner orders: a value invalidated while it is being reclaimed is gone
   n.invalidate("k", PutId(8));
   n.scanAll();
   n.scanAll();
-  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::gone});
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
-  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.take<rpc::ReclaimDone>().results == std::vector<ReclaimResult>{ReclaimResult::gone});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::Release>() == 0);
 }
 
 TEST_CASE("owner orders: a reclaim that comes twice is answered once while it runs") {
   Node n;
   n.put("k", 7, 8192);
-  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
-  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.order(rpc::Reclaim{OrderId(1), {{"k", PutId(7), 8192}}});
+  n.order(rpc::Reclaim{OrderId(1), {{"k", PutId(7), 8192}}});
   n.scanAll();
-  CHECK(n.take(Kind::reclaimDone).results == std::vector<ReclaimResult>{ReclaimResult::ok});
-  CHECK(n.sent(Kind::reclaimDone) == 0);
+  CHECK(n.take<rpc::ReclaimDone>().results == std::vector<ReclaimResult>{ReclaimResult::ok});
+  CHECK(n.sent<rpc::ReclaimDone>() == 0);
 }
 
 // The master has sent the order again over a new connection; the first answer, busy, is what it will count.
 TEST_CASE("owner orders: a reclaim that comes again after it was answered frees nothing") {
   Node n;
   const uint32_t slot = n.put("k", 7, 8192);
-  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.order(rpc::Reclaim{OrderId(1), {{"k", PutId(7), 8192}}});
   n.scanOne({n.directory.ref(slot)});
-  const rpc::Request done = n.take(Kind::reclaimDone);
+  const auto done = n.take<rpc::ReclaimDone>();
   n.core.reconnected(seconds(10), n.now);
-  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.order(rpc::Reclaim{OrderId(1), {{"k", PutId(7), 8192}}});
   n.scanAll();
   CHECK(n.committed("k") == slot);
   n.reply(done);
-  n.order(rpc::CommandKind::reclaim, 1, {{"k", PutId(7), 8192}});
+  n.order(rpc::Reclaim{OrderId(1), {{"k", PutId(7), 8192}}});
   n.scanAll();
   CHECK(n.committed("k") == slot);
 }
@@ -399,10 +397,10 @@ TEST_CASE("owner orders: a reclaim that comes again after it was answered frees 
 TEST_CASE("owner orders: an invalidation that comes twice is answered twice and harms nothing") {
   Node n;
   n.put("k", 7, 8192);
-  n.order(rpc::CommandKind::invalidate, 1, {{"k", PutId(8), 0}});
+  n.order(rpc::Invalidate{OrderId(1), {{"k", PutId(8)}}});
   n.put("k", 9, 65536);
-  n.order(rpc::CommandKind::invalidate, 1, {{"k", PutId(8), 0}});
-  CHECK(n.sent(Kind::invalidateDone) == 2);
+  n.order(rpc::Invalidate{OrderId(1), {{"k", PutId(8)}}});
+  CHECK(n.sent<rpc::InvalidateDone>() == 2);
   CHECK(n.committed("k"));
 }
 

@@ -4,7 +4,6 @@
 namespace fluxon::owner {
 namespace {
 
-using Kind = rpc::RequestKind;
 using shm::CommandKind;
 using shm::SlotState;
 
@@ -12,7 +11,7 @@ TEST_CASE("owner lease: it runs from before the heartbeat was sent") {
   Node n;
   n.now = n.now + seconds(5);
   n.core.heartbeat({}, n.now);
-  const rpc::Request beat = n.take(Kind::heartbeat);
+  const auto beat = n.take<rpc::Heartbeat>();
   const Time sent = n.now;
   n.now = n.now + seconds(3);
   n.reply(beat);
@@ -24,10 +23,10 @@ TEST_CASE("owner lease: it runs from before the heartbeat was sent") {
 TEST_CASE("owner lease: answers to heartbeats that overtake each other never shorten it") {
   Node n;
   n.core.heartbeat({}, n.now);
-  const rpc::Request first = n.take(Kind::heartbeat);
+  const auto first = n.take<rpc::Heartbeat>();
   n.now = n.now + seconds(1);
   n.core.heartbeat({}, n.now);
-  n.reply(n.take(Kind::heartbeat));
+  n.reply(n.take<rpc::Heartbeat>());
   const int64_t until = n.directory.leaseUntilNs();
   n.reply(first);
   CHECK(n.directory.leaseUntilNs() == until);
@@ -36,10 +35,10 @@ TEST_CASE("owner lease: answers to heartbeats that overtake each other never sho
 TEST_CASE("owner lease: a master that does not answer gets no pile of heartbeats") {
   Node n;
   for (int i = 0; i < 10; ++i) n.core.heartbeat({}, n.now);
-  CHECK(n.sent(Kind::heartbeat) == 4);
-  n.reply(n.take(Kind::heartbeat));
+  CHECK(n.sent<rpc::Heartbeat>() == 4);
+  n.reply(n.take<rpc::Heartbeat>());
   n.core.heartbeat({}, n.now);
-  CHECK(n.sent(Kind::heartbeat) == 4);
+  CHECK(n.sent<rpc::Heartbeat>() == 4);
 }
 
 TEST_CASE("owner lease: a refused heartbeat does not extend it, and says that the owner must join again") {
@@ -47,7 +46,7 @@ TEST_CASE("owner lease: a refused heartbeat does not extend it, and says that th
   const int64_t until = n.directory.leaseUntilNs();
   n.now = n.now + seconds(1);
   n.core.heartbeat({}, n.now);
-  n.reply(n.take(Kind::heartbeat), Code::fenced);
+  n.refuse(n.take<rpc::Heartbeat>(), Code::fenced);
   CHECK(n.directory.leaseUntilNs() == until);
   CHECK(n.core.fenced());
   n.rejoin();
@@ -69,13 +68,13 @@ TEST_CASE("owner lease: a heartbeat reports what was read, of values that are re
   Node n;
   const uint32_t slot = n.put("k", 7, 8192);
   n.core.heartbeat({slot, slot + 1, UINT32_MAX}, n.now);
-  CHECK(n.take(Kind::heartbeat).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Heartbeat>().touched == std::vector<uint64_t>{8192});
 }
 
 TEST_CASE("owner connection: what is not answered is sent again, with its id, and a repeated answer is ignored") {
   Node n;
   const Caller put = n.putStart("k");
-  const rpc::Request first = n.take(Kind::putStart);
+  const auto first = n.take<rpc::PutStart>();
   n.run(CommandKind::remove, "x");
   n.host.sent.clear();
   n.core.reconnected(seconds(10), n.now);
@@ -87,6 +86,27 @@ TEST_CASE("owner connection: what is not answered is sent again, with its id, an
   CHECK(n.answer(put).code == Code::ok);
   CHECK(n.core.grants() == 1);
   CHECK(n.core.unanswered().lowest > first.id);
+}
+
+TEST_CASE("owner connection: a reply that brings no answer to its request is a refusal, counted, and nothing else changes") {
+  Node n;
+  const Answer grant = n.granted("p", 7, 8192);
+  const Caller put = n.putStart("k"), get = n.get("g"), stat = n.run(CommandKind::stat, "s");
+  n.reply(n.take<rpc::PutStart>(), rpc::Done());
+  n.reply(n.take<rpc::GetStart>(), rpc::PutGranted{.putId = PutId(7), .offset = 8192});
+  n.reply({n.take<rpc::StatKey>().id, Code::miss, {}, rpc::KeyStat()});  // an answer beside a refusal
+  for (const Caller caller : {put, get, stat}) CHECK(n.answer(caller).code == Code::protocol);
+  CHECK(n.core.counters().refused == 3);
+  CHECK(n.core.requestsPending() == 0);
+  const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
+  n.reply(n.take<rpc::PutDone>(), rpc::CopyEnded{PutId(7), true, {}});
+  CHECK(n.answer(commit).code == Code::protocol);
+  CHECK_FALSE(n.committed("p"));
+  const auto release = n.take<rpc::Release>();
+  CHECK(release.offsets == std::vector<uint64_t>{8192});
+  n.reply(release, rpc::Reserved());
+  CHECK(n.core.counters().refused == 5);
+  CHECK(n.allFree());
 }
 
 TEST_CASE("owner connection: joining again extends the lease and serves on") {
@@ -129,7 +149,7 @@ TEST_CASE("owner join: what clients hold is occupied, and released to the new te
   const uint32_t byHazard = n.put("hazard", 7, 0);
   n.put("hold", 8, 65536);
   n.put("free", 9, 131072);
-  n.get("hold", shm::kHold);
+  n.get("hold", {.hold = true});
   n.core.drop(n.now);
   n.scanAll({n.directory.ref(byHazard)});
   const std::vector<Extent> occupied = n.core.occupied();
@@ -140,10 +160,10 @@ TEST_CASE("owner join: what clients hold is occupied, and released to the new te
   n.host.held.clear();
   n.pass(seconds(1));
   n.scanAll({n.directory.ref(byHazard)});
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{65536});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{65536});
   n.pass(seconds(1));
   n.scanAll();
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{0});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{0});
   CHECK(n.allFree());
 }
 
@@ -157,7 +177,7 @@ TEST_CASE("owner join: what becomes free after the inventory was taken is releas
   n.scanAll();
   CHECK(n.allFree());
   n.core.joined(Incarnation(200), seconds(10), n.now, n.now);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
 }
 
 TEST_CASE("owner join: what became free before the inventory is not released again") {
@@ -166,7 +186,7 @@ TEST_CASE("owner join: what became free before the inventory is not released aga
   n.invalidate("k", PutId(9));
   n.rejoin();
   CHECK(n.occupied.empty());
-  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
 }
 
 TEST_CASE("owner join: a grant of the last term stays with its writer, and its commit says that the term changed") {
@@ -177,9 +197,9 @@ TEST_CASE("owner join: a grant of the last term stays with its writer, and its c
   CHECK(n.occupied[0].offset == 8192);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
   CHECK(n.answer(commit).code == Code::termChanged);
-  CHECK(n.sent(Kind::putDone) == 0);
-  CHECK(n.sent(Kind::putAbort) == 0);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::PutDone>() == 0);
+  CHECK(n.sent<rpc::PutAbort>() == 0);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.allFree());
 }
 
@@ -188,31 +208,28 @@ TEST_CASE("owner join: a grant of the last term ends with its writer") {
   n.granted("k", 7, 8192);
   n.rejoin();
   n.core.clientGone(ClientId(1), n.now);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
-  CHECK(n.sent(Kind::putAbort) == 0);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::PutAbort>() == 0);
 }
 
 TEST_CASE("owner join: a grant out of the reserve of the last term does not return to the reserve") {
   Node n;
   n.putStart("warm", 1000);
-  rpc::Reply given;
-  given.id = n.take(Kind::reserve).id;
-  given.offsets = {4096};
-  n.reply(given);
+  n.reply(n.take<rpc::Reserve>(), rpc::Reserved{{4096}});
   const Answer grant = n.answer(n.putStart("k", 1000));
   n.rejoin();
   CHECK(n.core.reserveBytes() == 0);
   REQUIRE(n.occupied.size() == 1);
   n.onRef(CommandKind::abort, grant.slotRef);
   CHECK(n.core.reserveBytes() == 0);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{4096});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{4096});
 }
 
 TEST_CASE("owner join: a pending put of the last term is dropped and its outcome unknown") {
   Node n;
   const Answer grant = n.granted("k", 7, 8192);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
-  const rpc::Request done = n.take(Kind::putDone);
+  const auto done = n.take<rpc::PutDone>();
   n.rejoin();
   CHECK(n.answer(commit).code == Code::outcomeUnknown);
   CHECK(n.occupied.empty());
@@ -233,7 +250,7 @@ TEST_CASE("owner join: gets that wait are answered, scans of before are ignored,
   CHECK(n.slots(SlotState::retired) == 1);
   n.scanOne();
   CHECK(n.allFree());
-  CHECK(n.sent(Kind::reclaimDone) == 0);
+  CHECK(n.sent<rpc::ReclaimDone>() == 0);
 }
 
 TEST_CASE("owner join: request ids begin anew") {
@@ -242,7 +259,7 @@ TEST_CASE("owner join: request ids begin anew") {
   n.rejoin();
   CHECK(n.core.requestsPending() == 0);
   n.putStart("k");
-  CHECK(n.take(Kind::putStart).id == OperationId(1));
+  CHECK(n.take<rpc::PutStart>().id == OperationId(1));
 }
 
 TEST_CASE("owner join: readers see another serving incarnation") {
@@ -265,12 +282,7 @@ TEST_CASE("owner: a request that waits does not keep later ones from being sent,
     n.run(shm::CommandKind::stat, key);
     return n.host.sent.back();
   };
-  const auto answer = [&](const rpc::Request& request) {
-    rpc::MasterMessage message;
-    message.reply.id = request.id;
-    message.reply.code = Code::miss;
-    n.core.message(message, n.now);
-  };
+  const auto answer = [&](const rpc::Request& request) { n.reply({request.id, Code::miss, {}, {}}); };
   // Two wait, all others are answered: without end.
   const rpc::Request one = look("one"), two = look("two");
   for (int i = 0; i < 100; ++i) {

@@ -4,7 +4,6 @@
 namespace fluxon::owner {
 namespace {
 
-using Kind = rpc::RequestKind;
 using shm::CommandKind;
 using shm::SlotState;
 
@@ -12,7 +11,7 @@ TEST_CASE("owner puts: a grant is in the directory before its address leaves, an
   Node n;
   const Caller caller = n.putStart("k");
   CHECK(n.directory.count(SlotState::granted) == 0);
-  const rpc::Request start = n.take(Kind::putStart);
+  const auto start = n.take<rpc::PutStart>();
   CHECK(start.key == "k");
   CHECK(start.bytes == kLarge);
   CHECK(start.timeLeftMs > 59'000);
@@ -33,7 +32,7 @@ TEST_CASE("owner puts: a commit is pending until the master has published it") {
   CHECK(n.slots(SlotState::pending) == 1);
   CHECK_FALSE(n.committed("k"));
   CHECK_FALSE(n.answered(commit));
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(commit).code == Code::ok);
   CHECK((n.answer(commit).putId == PutId(7)));
   REQUIRE(n.committed("k"));
@@ -44,10 +43,10 @@ TEST_CASE("owner puts: a commit is pending until the master has published it") {
 TEST_CASE("owner puts: an inline value is written, published and answered in one command") {
   Node n;
   const Caller put = n.putInline("k", "hello");
-  n.started(n.take(Kind::putStart), PutId(7), 128);
+  n.started(n.take<rpc::PutStart>(), PutId(7), 128);
   CHECK(std::memcmp(n.segmentPages.data() + 128, "hello", 5) == 0);
   CHECK_FALSE(n.answered(put));
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(put).code == Code::ok);
   CHECK(n.directory.payloadBytes(*n.committed("k")) == 5);
 }
@@ -55,8 +54,8 @@ TEST_CASE("owner puts: an inline value is written, published and answered in one
 TEST_CASE("owner puts: an inline value of no bytes is a value") {
   Node n;
   n.putInline("k", "");
-  n.started(n.take(Kind::putStart), PutId(7), 128);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.started(n.take<rpc::PutStart>(), PutId(7), 128);
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.directory.payloadBytes(*n.committed("k")) == 0);
 }
 
@@ -66,7 +65,7 @@ TEST_CASE("owner puts: the owner retires its older value before it asks the mast
   const Answer grant = n.granted("k", 8, 65536);
   CHECK((n.directory.state(old) == SlotState::committed));
   n.onRef(CommandKind::commit, grant.slotRef);
-  CHECK(n.sent(Kind::putDone) == 1);
+  CHECK(n.sent<rpc::PutDone>() == 1);
   CHECK((n.directory.state(old) == SlotState::retired));
   CHECK_FALSE(n.committed("k"));
 }
@@ -74,13 +73,13 @@ TEST_CASE("owner puts: the owner retires its older value before it asks the mast
 TEST_CASE("owner puts: a put that an existing key refuses leaves the older value readable") {
   Node n;
   const uint32_t old = n.put("k", 7, 0);
-  const Answer grant = n.granted("k", 8, 65536, shm::kRejectIfExists);
+  const Answer grant = n.granted("k", 8, 65536, {.onExisting = PutMode::OnExisting::reject});
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
   CHECK((n.directory.state(old) == SlotState::committed));
-  n.reply(n.take(Kind::putDone), Code::exists);
+  n.refuse(n.take<rpc::PutDone>(), Code::exists);
   CHECK(n.answer(commit).code == Code::exists);
   CHECK(n.committed("k") == old);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{65536});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{65536});
 }
 
 TEST_CASE("owner puts: an older value that was retired for a refused put is reported as given up before its release") {
@@ -89,12 +88,13 @@ TEST_CASE("owner puts: an older value that was retired for a refused put is repo
   const Answer grant = n.granted("k", 8, 65536);
   n.host.sent.clear();
   n.onRef(CommandKind::commit, grant.slotRef);
-  n.reply(n.take(Kind::putDone), Code::noLease);
+  n.refuse(n.take<rpc::PutDone>(), Code::noLease);
   n.scanAll();
-  REQUIRE(n.sent(Kind::dropped) == 1);
-  CHECK((n.host.sent.front().kind == Kind::dropped));
-  CHECK(n.host.sent.front().items.at(0).offset == 0);
-  CHECK((n.host.sent.front().items.at(0).putId == PutId(7)));
+  REQUIRE(n.sent<rpc::Dropped>() == 1);
+  CHECK(n.host.sent.front().is<rpc::Dropped>());
+  const rpc::MemoryReplica dropped = n.take<rpc::Dropped>().replicas.at(0);
+  CHECK(dropped.offset == 0);
+  CHECK((dropped.putId == PutId(7)));
 }
 
 TEST_CASE("owner puts: a put that a newer one of this owner has overtaken leaves the newer value readable") {
@@ -103,21 +103,21 @@ TEST_CASE("owner puts: a put that a newer one of this owner has overtaken leaves
   const uint32_t newer = n.put("k", 8, 65536);
   const Caller commit = n.onRef(CommandKind::commit, slow.slotRef);
   CHECK(n.committed("k") == newer);
-  n.ended(n.take(Kind::putDone), PutId(7), false);
+  n.ended(n.take<rpc::PutDone>(), PutId(7), false);
   CHECK(n.answer(commit).code == Code::ok);
   CHECK(n.committed("k") == newer);
   n.scanAll();
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{0});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{0});
 }
 
 TEST_CASE("owner puts: an overwritten put is a success and its extent goes back") {
   Node n;
   const Answer grant = n.granted("k", 7, 8192);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
-  n.ended(n.take(Kind::putDone), PutId(7), false);
+  n.ended(n.take<rpc::PutDone>(), PutId(7), false);
   CHECK(n.answer(commit).code == Code::ok);
   CHECK_FALSE(n.committed("k"));
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.allFree());
 }
 
@@ -125,13 +125,13 @@ TEST_CASE("owner puts: a put invalidated between its publish and the reply is no
   Node n;
   const Answer grant = n.granted("k", 7, 8192);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
-  const rpc::Request done = n.take(Kind::putDone);
+  const auto done = n.take<rpc::PutDone>();
   n.invalidate("k", PutId(9));  // overtakes the reply
   n.ended(done, PutId(7));
   CHECK_FALSE(n.committed("k"));
   CHECK(n.answer(commit).code == Code::ok);
-  CHECK(n.take(Kind::dropped).items.at(0).offset == 8192);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::Dropped>().replicas.at(0).offset == 8192);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
 }
 
 TEST_CASE("owner puts: an invalidation below the put does not stop it") {
@@ -139,7 +139,7 @@ TEST_CASE("owner puts: an invalidation below the put does not stop it") {
   const Answer grant = n.granted("k", 7, 8192);
   n.invalidate("k", PutId(7));
   n.onRef(CommandKind::commit, grant.slotRef);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.committed("k"));
 }
 
@@ -147,9 +147,9 @@ TEST_CASE("owner puts: an invalidation that came while the put was still asked f
   Node n;
   const Caller caller = n.putStart("k");
   n.invalidate("k", PutId(9));
-  n.started(n.take(Kind::putStart), PutId(7), 8192);
+  n.started(n.take<rpc::PutStart>(), PutId(7), 8192);
   n.onRef(CommandKind::commit, n.answer(caller).slotRef);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK_FALSE(n.committed("k"));
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("owner puts: of two puts of a key the later one stays, in whatever ord
     const Answer first = n.granted("k", 7, 0), second = n.granted("k", 8, 65536);
     n.onRef(CommandKind::commit, first.slotRef);
     n.onRef(CommandKind::commit, second.slotRef);
-    const rpc::Request one = n.take(Kind::putDone), two = n.take(Kind::putDone);
+    const auto one = n.take<rpc::PutDone>(), two = n.take<rpc::PutDone>();
     if (swapped) n.ended(two, PutId(8)), n.ended(one, PutId(7));
     else n.ended(one, PutId(7)), n.ended(two, PutId(8));
     CHECK(n.slots(SlotState::committed) == 1);
@@ -174,8 +174,8 @@ TEST_CASE("owner puts: a commit with a lapsed lease is given up") {
   n.now = n.now + seconds(10);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
   CHECK(n.answer(commit).code == Code::unavailable);
-  CHECK(n.take(Kind::putAbort).put == OperationId(1));
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.take<rpc::PutAbort>().put == OperationId(1));
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.allFree());
 }
 
@@ -184,10 +184,10 @@ TEST_CASE("owner puts: a publish that arrives after the lease is not committed a
   const Answer grant = n.granted("k", 7, 8192);
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
   n.now = n.now + seconds(10);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(commit).code == Code::outcomeUnknown);
   CHECK_FALSE(n.committed("k"));
-  CHECK((n.take(Kind::dropped).items.at(0).putId == PutId(7)));
+  CHECK((n.take<rpc::Dropped>().replicas.at(0).putId == PutId(7)));
 }
 
 TEST_CASE("owner puts: a commit an instant before the end of the lease is good") {
@@ -195,7 +195,7 @@ TEST_CASE("owner puts: a commit an instant before the end of the lease is good")
   const Answer grant = n.granted("k", 7, 8192);
   n.now = n.now + seconds(10) + Duration{-1};
   n.onRef(CommandKind::commit, grant.slotRef);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.committed("k"));
 }
 
@@ -203,8 +203,8 @@ TEST_CASE("owner puts: an abort gives the grant back, once") {
   Node n;
   const Answer grant = n.granted("k", 7, 8192);
   CHECK(n.answer(n.onRef(CommandKind::abort, grant.slotRef)).code == Code::ok);
-  CHECK(n.sent(Kind::putAbort) == 1);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::PutAbort>() == 1);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.answer(n.onRef(CommandKind::abort, grant.slotRef)).code == Code::invalidArgument);
   CHECK(n.answer(n.onRef(CommandKind::commit, grant.slotRef)).code == Code::invalidArgument);
   CHECK(n.core.grants() == 0);
@@ -220,16 +220,16 @@ TEST_CASE("owner puts: only the client with the grant may commit or abort it, an
   n.onRef(CommandKind::commit, grant.slotRef);
   CHECK(n.answer(n.onRef(CommandKind::commit, grant.slotRef)).code == Code::invalidArgument);
   CHECK(n.answer(n.onRef(CommandKind::abort, grant.slotRef)).code == Code::invalidArgument);
-  CHECK(n.sent(Kind::putDone) == 1);
+  CHECK(n.sent<rpc::PutDone>() == 1);
 }
 
 TEST_CASE("owner puts: a grant whose caller has given up is undone") {
   Node n;
   n.putStart("k");
   n.host.listening = false;
-  n.started(n.take(Kind::putStart), PutId(7), 8192);
-  CHECK(n.sent(Kind::putAbort) == 1);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  n.started(n.take<rpc::PutStart>(), PutId(7), 8192);
+  CHECK(n.sent<rpc::PutAbort>() == 1);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.allFree());
   CHECK(n.core.grants() == 0);
 }
@@ -239,7 +239,7 @@ TEST_CASE("owner puts: a commit whose caller has given up counts all the same") 
   const Answer grant = n.granted("k", 7, 8192);
   n.onRef(CommandKind::commit, grant.slotRef);
   n.host.listening = false;
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.committed("k"));
 }
 
@@ -248,21 +248,21 @@ TEST_CASE("owner puts: a client that ends before its grant arrives leaves nothin
   n.putStart("k");
   n.core.clientGone(ClientId(1), n.now);
   n.host.listening = false;
-  n.started(n.take(Kind::putStart), PutId(7), 8192);
+  n.started(n.take<rpc::PutStart>(), PutId(7), 8192);
   CHECK(n.allFree());
-  CHECK(n.sent(Kind::putAbort) == 1);
+  CHECK(n.sent<rpc::PutAbort>() == 1);
 }
 
 TEST_CASE("owner puts: a client that ends with a grant loses it, other clients keep theirs") {
   Node n;
-  n.granted("k", 7, 8192, 0, 1);
-  const Answer other = n.granted("k", 8, 65536, 0, 2);
+  n.granted("k", 7, 8192, {}, 1);
+  const Answer other = n.granted("k", 8, 65536, {}, 2);
   n.core.clientGone(ClientId(1), n.now);
-  CHECK(n.sent(Kind::putAbort) == 1);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::PutAbort>() == 1);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.core.grants() == 1);
   n.onRef(CommandKind::commit, other.slotRef, 2);
-  n.ended(n.take(Kind::putDone), PutId(8));
+  n.ended(n.take<rpc::PutDone>(), PutId(8));
   CHECK(n.committed("k"));
 }
 
@@ -273,7 +273,7 @@ TEST_CASE("owner puts: a client that ends after its commit has put its value") {
   n.core.clientGone(ClientId(1), n.now);
   CHECK(n.slots(SlotState::pending) == 1);
   n.host.listening = false;
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.committed("k"));
   CHECK(n.core.grants() == 0);
 }
@@ -281,7 +281,7 @@ TEST_CASE("owner puts: a client that ends after its commit has put its value") {
 TEST_CASE("owner puts: a refused start is passed on and leaves nothing") {
   Node n;
   const Caller put = n.putStart("k");
-  n.reply(n.take(Kind::putStart), Code::noSpace);
+  n.refuse(n.take<rpc::PutStart>(), Code::noSpace);
   CHECK(n.answer(put).code == Code::noSpace);
   CHECK(n.allFree());
   CHECK(n.core.requestsPending() == 0);
@@ -318,12 +318,12 @@ TEST_CASE("owner puts: those that begin without a master go to the next one, tho
   n.rejoin();
   CHECK_FALSE(n.answered(before));
   n.pass(milliseconds(1));
-  const rpc::Request first = n.take(Kind::putStart), second = n.take(Kind::putStart);
+  const auto first = n.take<rpc::PutStart>(), second = n.take<rpc::PutStart>();
   CHECK(first.key == "before");
   n.started(first, PutId(7), 8192);
   n.started(second, PutId(8), 65536);
   CHECK(n.answer(during).code == Code::ok);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(n.answer(before).code == Code::ok);
   CHECK(std::memcmp(n.segmentPages.data() + 8192, "value", 5) == 0);
   CHECK(n.core.counters().puts == 2);
@@ -341,22 +341,22 @@ TEST_CASE("owner puts: a full directory refuses the put and gives its extent bac
   uint64_t id = 1;
   for (; n.slots(SlotState::free) > 0; ++id) {
     const Caller put = n.putStart("k" + std::to_string(id));
-    n.started(n.take(Kind::putStart), PutId(id), id * 64);
+    n.started(n.take<rpc::PutStart>(), PutId(id), id * 64);
     if (n.answer(put).code != Code::ok) break;
   }
   n.host.sent.clear();
   const Caller put = n.putStart("one more");
-  n.started(n.take(Kind::putStart), PutId(999), 8192);
+  n.started(n.take<rpc::PutStart>(), PutId(999), 8192);
   CHECK(n.answer(put).code == Code::noSpace);
-  CHECK(n.sent(Kind::putAbort) == 1);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::PutAbort>() == 1);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
   CHECK(n.core.counters().directoryFull > 0);
 }
 
 TEST_CASE("owner puts: a grant outside the segment is refused, not written to") {
   Node n;
   const Caller put = n.putInline("k", "value");
-  n.started(n.take(Kind::putStart), PutId(7), kSegmentBytes + 4096);
+  n.started(n.take<rpc::PutStart>(), PutId(7), kSegmentBytes + 4096);
   CHECK(n.answer(put).code == Code::protocol);
   CHECK(n.allFree());
 }
@@ -375,13 +375,14 @@ TEST_CASE("owner puts: a failing lease answers callers at once; effects are undo
 
 TEST_CASE("owner puts: a grant that arrives after its caller was told of the failing lease is undone") {
   Node n;
-  const Caller asked = n.putStart("a", kLarge, shm::kRejectIfInFlight);  // a second one would find the first one in flight
+  const Caller asked =
+      n.putStart("a", kLarge, {.onInFlight = PutMode::OnInFlight::reject});  // a second one would find the first one in flight
   n.pass(seconds(10));
   CHECK(n.answer(asked).code == Code::unavailable);
-  n.started(n.take(Kind::putStart), PutId(7), 8192);
+  n.started(n.take<rpc::PutStart>(), PutId(7), 8192);
   CHECK(n.allFree());
-  CHECK(n.sent(Kind::putAbort) == 1);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::PutAbort>() == 1);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
 }
 
 // --- the reserve
@@ -389,19 +390,16 @@ TEST_CASE("owner puts: a grant that arrives after its caller was told of the fai
 TEST_CASE("owner reserve: a used size gets a reserve, and a put from it needs no answer before its bytes move") {
   Node n;
   n.putStart("k", 1000);
-  const rpc::Request ask = n.take(Kind::reserve);
-  CHECK(ask.bytes == 1024);
+  const auto ask = n.take<rpc::Reserve>();
+  CHECK(ask.extentBytes == 1024);
   CHECK(ask.count > 0);
-  rpc::Reply given;
-  given.id = ask.id;
-  given.offsets = {0, 1024, 2048};
-  n.reply(given);
+  n.reply(ask, rpc::Reserved{{0, 1024, 2048}});
   CHECK(n.core.reserveBytes() == 3 * 1024);
   const Caller put = n.putStart("k2", 1010);
   CHECK(n.answer(put).offset == 2048);
   CHECK(n.core.reserveBytes() == 2 * 1024);
   n.onRef(CommandKind::commit, n.answer(put).slotRef);
-  const rpc::Request done = n.take(Kind::putReserved);
+  const auto done = n.take<rpc::PutReserved>();
   CHECK(done.key == "k2");
   CHECK(done.bytes == 1010);
   CHECK(done.offset == 2048);
@@ -412,15 +410,14 @@ TEST_CASE("owner reserve: a used size gets a reserve, and a put from it needs no
 // A node with `count` reserved extents of 1 KiB.
 struct ReservedNode : Node {
   explicit ReservedNode(size_t count = 4) {
-    putStart("warm", 1000, 0, 9);
-    reply(take(Kind::putStart), Code::noSpace);
+    putStart("warm", 1000, {}, 9);
+    refuse(take<rpc::PutStart>(), Code::noSpace);
     give(count);
   }
   void give(size_t count) {
-    rpc::Reply given;
-    given.id = take(Kind::reserve).id;
+    rpc::Reserved given;
     for (size_t i = 0; i < count; ++i) given.offsets.push_back(4096 + i * 1024);
-    reply(given);
+    reply(take<rpc::Reserve>(), std::move(given));
   }
 };
 
@@ -449,26 +446,19 @@ TEST_CASE("owner: the age of the oldest put, grant, copy and export") {
   CHECK(ages().put.ns == 0);
   const Answer first = n.granted("first", 7, 0);
   n.pass(seconds(2));
-  const Answer second = n.granted("second", 8, 65536, 0, 2);
+  const Answer second = n.granted("second", 8, 65536, {}, 2);
   n.pass(seconds(1));
   CHECK(ages().grant.ms() == 3000);
   n.onRef(shm::CommandKind::commit, first.slotRef);
   CHECK(ages().put.ms() == 3000);
   CHECK(ages().grant.ms() == 1000);
-  n.ended(n.take(Kind::putDone), PutId(7));
+  n.ended(n.take<rpc::PutDone>(), PutId(7));
   CHECK(ages().put.ms() == 1000);
   n.core.clientGone(ClientId(2), n.now);
   CHECK(ages().put.ns == 0);
   CHECK(ages().flight.ns == 0);
   n.get("k");
-  rpc::Reply route;
-  route.id = n.take(Kind::getStart).id;
-  route.fetch = true;
-  route.peer.node = "far";
-  route.putId = PutId(9);
-  route.bytes = kLarge;
-  route.offset = 131072;
-  n.reply(route);
+  n.reply(n.take<rpc::GetStart>(), rpc::FetchFrom{.putId = PutId(9), .bytes = kLarge, .offset = 131072, .source = {.node = "far"}});
   n.pass(milliseconds(500));
   CHECK(ages().flight.ms() == 500);
   n.core.fetched(n.host.fetches.front().id, {}, n.now);
@@ -480,16 +470,16 @@ TEST_CASE("owner reserve: it goes back when the master wants it, and is not aske
   ReservedNode n;
   const Answer grant = n.answer(n.putStart("k", 1000));
   n.give(0);
-  n.order(rpc::CommandKind::shrink, 0, {});
-  CHECK(n.take(Kind::release).offsets.size() == 3);
+  n.order(rpc::Shrink());
+  CHECK(n.take<rpc::Release>().offsets.size() == 3);
   CHECK(n.core.reserveBytes() == 0);
-  n.order(rpc::CommandKind::shrink, 0, {});
-  CHECK(n.sent(Kind::release) == 0);
-  CHECK(n.sent(Kind::reserve) == 0);
+  n.order(rpc::Shrink());
+  CHECK(n.sent<rpc::Release>() == 0);
+  CHECK(n.sent<rpc::Reserve>() == 0);
   n.onRef(CommandKind::commit, grant.slotRef);
-  CHECK(n.sent(Kind::putReserved) == 1);
+  CHECK(n.sent<rpc::PutReserved>() == 1);
   n.putStart("again", 1000);
-  CHECK(n.sent(Kind::reserve) == 1);
+  CHECK(n.sent<rpc::Reserve>() == 1);
 }
 
 TEST_CASE("owner reserve: an aborted put returns its extent to the reserve, not to the master") {
@@ -498,8 +488,8 @@ TEST_CASE("owner reserve: an aborted put returns its extent to the reserve, not 
   const Answer grant = n.answer(n.putStart("k", 1000));
   n.onRef(CommandKind::abort, grant.slotRef);
   CHECK(n.core.reserveBytes() == before);
-  CHECK(n.sent(Kind::putAbort) == 0);
-  CHECK(n.sent(Kind::release) == 0);
+  CHECK(n.sent<rpc::PutAbort>() == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
   CHECK(n.allFree());
 }
 
@@ -507,17 +497,17 @@ TEST_CASE("owner reserve: a refused put releases its extent to the master") {
   ReservedNode n;
   const Answer grant = n.answer(n.putStart("k", 1000));
   const Caller commit = n.onRef(CommandKind::commit, grant.slotRef);
-  n.reply(n.take(Kind::putReserved), Code::noLease);
+  n.refuse(n.take<rpc::PutReserved>(), Code::noLease);
   CHECK(n.answer(commit).code == Code::noLease);
-  CHECK(n.take(Kind::release).offsets == std::vector<uint64_t>{grant.offset});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{grant.offset});
 }
 
 TEST_CASE("owner reserve: conditional puts always ask the master first") {
   ReservedNode n;
   const uint64_t before = n.core.reserveBytes();
-  n.putStart("k", 1000, shm::kRejectIfExists);
-  n.putStart("k", 1000, shm::kRejectIfInFlight);
-  CHECK(n.sent(Kind::putStart) == 2);
+  n.putStart("k", 1000, {.onExisting = PutMode::OnExisting::reject});
+  n.putStart("k", 1000, {.onInFlight = PutMode::OnInFlight::reject});
+  CHECK(n.sent<rpc::PutStart>() == 2);
   CHECK(n.core.reserveBytes() == before);
 }
 
@@ -534,7 +524,7 @@ TEST_CASE("owner reserve: an inline put from it is submitted at once") {
   ReservedNode n;
   const Caller put = n.putInline("k", std::string(1000, 'x'));
   CHECK_FALSE(n.answered(put));
-  const rpc::Request done = n.take(Kind::putReserved);
+  const auto done = n.take<rpc::PutReserved>();
   CHECK(n.segmentPages.data()[done.offset + 999] == 'x');
   n.ended(done, PutId(7));
   CHECK(n.answer(put).code == Code::ok);
@@ -543,10 +533,10 @@ TEST_CASE("owner reserve: an inline put from it is submitted at once") {
 TEST_CASE("owner reserve: a master that has nothing to give is not asked again and again") {
   Node n;
   n.putStart("k", 1000);
-  for (int round = 0; round < 3 && n.sent(Kind::reserve) > 0; ++round) n.reply(n.take(Kind::reserve));
-  CHECK(n.sent(Kind::reserve) == 0);
+  for (int round = 0; round < 3 && n.sent<rpc::Reserve>() > 0; ++round) n.reply(n.take<rpc::Reserve>());
+  CHECK(n.sent<rpc::Reserve>() == 0);
   n.putStart("k2", 1000);
-  CHECK(n.sent(Kind::reserve) == 1);
+  CHECK(n.sent<rpc::Reserve>() == 1);
 }
 
 TEST_CASE("owner reserve: sizes that are not used for 10 s go back") {
@@ -557,7 +547,7 @@ TEST_CASE("owner reserve: sizes that are not used for 10 s go back") {
   n.now = n.now + seconds(6);
   n.core.heartbeat({}, n.now);
   CHECK(n.core.reserveBytes() == 0);
-  CHECK(n.take(Kind::release).offsets.size() == 4);
+  CHECK(n.take<rpc::Release>().offsets.size() == 4);
 }
 
 TEST_CASE("reserve: what is at hand and asked for stays within the budget") {

@@ -8,7 +8,7 @@ using Kind = ssd::MessageKind;
 constexpr Incarnation kLife{77};
 
 struct SsdNode : Node {
-  explicit SsdNode(uint64_t maxKeys = 64) : Node(maxKeys) { core.ssdAttached(kLife, now), take(rpc::RequestKind::ssdLife); }
+  explicit SsdNode(uint64_t maxKeys = 64) : Node(maxKeys) { core.ssdAttached(kLife, now), take<rpc::SsdLife>(); }
   // The oldest message of a kind to ssdd that has not been taken.
   ssd::Message told(Kind kind) {
     for (auto it = host.toSsd.begin(); it != host.toSsd.end(); ++it) {
@@ -26,52 +26,34 @@ struct SsdNode : Node {
     return count;
   }
   void says(Kind kind, uint64_t id, Code code = Code::ok) { core.ssd({kind, id, {}, {}, 0, 0, code}, now); }
-  rpc::Request persisted(const ssd::Message& persist) {
+  Sent<rpc::SsdCommit> persisted(const ssd::Message& persist) {
     says(Kind::persisted, persist.id);
-    return take(rpc::RequestKind::ssdCommit);
+    return take<rpc::SsdCommit>();
   }
   // What becomes of a value that the master wants back.
   rpc::ReclaimResult reclaimed(const std::string& key, PutId putId, uint64_t offset) {
     reclaim(key, putId, offset);
     scanAll();
-    return take(rpc::RequestKind::reclaimDone).results.at(0);
+    return take<rpc::ReclaimDone>().results.at(0);
   }
-  void commitReply(const rpc::Request& to, std::vector<uint64_t> notTaken = {}) {
-    rpc::Reply r;
-    r.id = to.id;
-    r.offsets = std::move(notTaken);
-    reply(std::move(r));
+  void decided(const Sent<rpc::SsdCommit>& commit, std::vector<uint32_t> ignored = {}) {
+    reply(commit, rpc::SsdTaken{std::move(ignored)});
   }
   Caller asks(const std::string& key, uint64_t id, uint64_t offset) {
     const Caller caller = get(key);
-    const rpc::Request start = take(rpc::RequestKind::getStart);
-    rpc::Reply r;
-    r.id = start.id;
-    r.putId = PutId(id);
-    r.bytes = kLarge;
-    r.offset = offset;
-    r.peer.node = "n";
-    r.fetch = r.ssd = true;
-    reply(std::move(r));
+    reply(take<rpc::GetStart>(), rpc::LoadHere{.putId = PutId(id), .bytes = kLarge, .offset = offset});
     return caller;
   }
-  void stage(uint64_t command, const std::string& key, uint64_t id, uint64_t offset) {
-    rpc::MasterMessage message;
-    message.kind = rpc::CommandKind::stage;
-    message.command = OperationId(command);
-    message.items.push_back({key, PutId(id), offset, kLarge});
-    message.exportId = exportOf(command);
-    message.timeLeftMs = 1000;
-    core.message(message, now);
+  void stage(uint64_t id, const std::string& key, uint64_t putId, uint64_t offset) {
+    order(rpc::Stage{.order = OrderId(id),
+                     .key = key,
+                     .putId = PutId(putId),
+                     .bytes = kLarge,
+                     .to = {exportOf(id), offset},
+                     .timeLeftMs = 1000});
   }
-  void unstage(uint64_t command, uint64_t of) {
-    rpc::MasterMessage message;
-    message.kind = rpc::CommandKind::unstage;
-    message.command = OperationId(command);
-    message.exportId = exportOf(of);
-    core.message(message, now);
-  }
-  static ExportId exportOf(uint64_t command) { return ExportId(command | rpc::kStagedExport); }
+  void unstage(uint64_t id, uint64_t of) { order(rpc::Unstage{OrderId(id), exportOf(of)}); }
+  static ExportId exportOf(uint64_t order) { return ExportId(order | rpc::kStagedExport); }
 };
 
 TEST_CASE("ssd: a published put is persisted, and what the master takes is decided") {
@@ -82,10 +64,10 @@ TEST_CASE("ssd: a published put is persisted, and what the master takes is decid
   CHECK((persist.putId == PutId(5)));
   CHECK(persist.offset == 4096);
   CHECK(persist.bytes == kLarge);
-  const rpc::Request commit = n.persisted(persist);
-  REQUIRE(commit.items.size() == 1);
-  CHECK((commit.items[0].putId == PutId(5)));
-  n.commitReply(commit);
+  const auto commit = n.persisted(persist);
+  REQUIRE(commit.values.size() == 1);
+  CHECK((commit.values[0].putId == PutId(5)));
+  n.decided(commit);
   const ssd::Message decided = n.told(Kind::decided);
   CHECK(decided.id == persist.id);
   CHECK(decided.code == Code::ok);
@@ -95,7 +77,7 @@ TEST_CASE("ssd: a published put is persisted, and what the master takes is decid
 TEST_CASE("ssd: what the master does not take is dropped") {
   SsdNode n;
   n.put("k", 5, 4096);
-  n.commitReply(n.persisted(n.told(Kind::persist)), {0});
+  n.decided(n.persisted(n.told(Kind::persist)), {0});
   CHECK(n.told(Kind::decided).code != Code::ok);
 }
 
@@ -104,9 +86,9 @@ TEST_CASE("ssd: a value that is being persisted is no victim") {
   n.put("k", 5, 4096);
   const ssd::Message persist = n.told(Kind::persist);
   CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::busy);
-  const rpc::Request commit = n.persisted(persist);
+  const auto commit = n.persisted(persist);
   CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::busy);
-  n.commitReply(commit);
+  n.decided(commit);
   CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::ok);
 }
 
@@ -121,7 +103,7 @@ TEST_CASE("ssd: a value that is deleted while it is persisted keeps its bytes un
   n.scanAll();
   CHECK(n.directory.state(slot) == shm::SlotState::retired);
   n.says(Kind::persisted, persist.id);
-  CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
+  CHECK(n.sent<rpc::SsdCommit>() == 0);
   CHECK(n.told(Kind::decided).code != Code::ok);
   n.scanAll();
   CHECK(n.directory.state(slot) == shm::SlotState::free);
@@ -142,37 +124,37 @@ TEST_CASE("ssd: a persist that waits for its turn gives way when its memory has 
 TEST_CASE("ssd: an invalidation is answered when ssdd has dropped the entry") {
   SsdNode n;
   n.invalidate("k", PutId(9));
-  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 0);
+  CHECK(n.sent<rpc::InvalidateDone>() == 0);
   const ssd::Message dropped = n.told(Kind::invalidate);
   CHECK(dropped.key == "k");
   CHECK((dropped.putId == PutId(9)));
   n.says(Kind::done, dropped.id);
-  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 1);
+  CHECK(n.sent<rpc::InvalidateDone>() == 1);
 }
 
 TEST_CASE("ssd: what an invalidation retires is not released before it is answered") {
   SsdNode n;
   n.put("k", 5, 4096);
-  n.commitReply(n.persisted(n.told(Kind::persist)));
+  n.decided(n.persisted(n.told(Kind::persist)));
   n.invalidate("k", PutId(9));
   n.pass(milliseconds(500));
   n.scanAll();
-  CHECK(n.sent(rpc::RequestKind::release) == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
   n.says(Kind::done, n.told(Kind::invalidate).id);
   n.scanAll();
-  CHECK(n.take(rpc::RequestKind::release).offsets == std::vector<uint64_t>{4096});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{4096});
 }
 
 TEST_CASE("ssd: an ssdd that does not answer an invalidation is cut off before it is answered") {
   SsdNode n;
   n.invalidate("k", PutId(9));
   n.pass(milliseconds(900));
-  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 0);
+  CHECK(n.sent<rpc::InvalidateDone>() == 0);
   n.pass(milliseconds(200));
   CHECK(n.host.startedOver);
   CHECK(n.header().ssdLife.load() == 0);
-  CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
-  CHECK(n.sent(rpc::RequestKind::invalidateDone) == 1);
+  CHECK_FALSE(bool(n.take<rpc::SsdLife>().life));
+  CHECK(n.sent<rpc::InvalidateDone>() == 1);
   CHECK_FALSE(n.core.takesSsd(kLife, false));
   CHECK(n.core.takesSsd(Incarnation(78), true));
 }
@@ -188,7 +170,7 @@ TEST_CASE("ssd: a get whose value is on the own SSD is answered from a flight") 
   const Answer answer = n.answer(caller);
   CHECK(answer.code == Code::ok);
   CHECK(answer.source == shm::AnswerSource::ssd);
-  CHECK(n.take(rpc::RequestKind::getDone).code == Code::ok);
+  CHECK(n.take<rpc::GetDone>().code == Code::ok);
   CHECK(n.core.counters().ssdLoads == 1);
 }
 
@@ -197,21 +179,14 @@ TEST_CASE("ssd: a get is given up when the fourth SSD does not have what it shou
   Caller caller = n.asks("k", 5, 8192);
   for (int failures = 1; failures <= 4; ++failures) {
     n.core.fetched(n.host.fetches.back().id, {Code::miss, "gone"}, n.now);
-    CHECK(n.take(rpc::RequestKind::getDone).code == Code::miss);
+    CHECK(n.take<rpc::GetDone>().code == Code::miss);
     CHECK((n.told(Kind::drop).putId == PutId(5)));
     if (failures == 4) break;
     CHECK_FALSE(n.answered(caller));
     n.pass(milliseconds(50));
-    const rpc::Request start = n.take(rpc::RequestKind::getStart);
-    CHECK(start.after == "n");
-    rpc::Reply r;
-    r.id = start.id;
-    r.putId = PutId(5);
-    r.bytes = kLarge;
-    r.offset = 8192;
-    r.peer.node = "n";
-    r.fetch = r.ssd = true;
-    n.reply(std::move(r));
+    const auto start = n.take<rpc::GetStart>();
+    CHECK(start.avoid == "n");
+    n.reply(start, rpc::LoadHere{.putId = PutId(5), .bytes = kLarge, .offset = 8192});
   }
   CHECK(n.answer(caller).code == Code::unavailable);
 }
@@ -220,11 +195,11 @@ TEST_CASE("ssd: what has gone from the SSD is told together, after 10 ms or 256"
   SsdNode n;
   n.core.ssd({Kind::evicted, 0, "a", PutId(1)}, n.now);
   n.core.ssd({Kind::evicted, 0, "b", PutId(2)}, n.now);
-  CHECK(n.sent(rpc::RequestKind::ssdEvicted) == 0);
+  CHECK(n.sent<rpc::SsdEvicted>() == 0);
   n.pass(milliseconds(10));
-  CHECK(n.take(rpc::RequestKind::ssdEvicted).items.size() == 2);
+  CHECK(n.take<rpc::SsdEvicted>().values.size() == 2);
   for (int i = 0; i < 256; ++i) n.core.ssd({Kind::evicted, 0, "k", PutId(3)}, n.now);
-  CHECK(n.take(rpc::RequestKind::ssdEvicted).items.size() == 256);
+  CHECK(n.take<rpc::SsdEvicted>().values.size() == 256);
 }
 
 TEST_CASE("ssd: a master that does not answer is told of 4096 that have gone; the others wait, and nothing else waits for that") {
@@ -232,16 +207,16 @@ TEST_CASE("ssd: a master that does not answer is told of 4096 that have gone; th
   constexpr uint64_t kSaid = 20'000;
   for (uint64_t id = 1; id <= kSaid; ++id) n.core.ssd({Kind::evicted, 0, "k", PutId(id)}, n.now);
   n.pass(seconds(1));
-  CHECK(n.sent(rpc::RequestKind::ssdEvicted) == 16);
+  CHECK(n.sent<rpc::SsdEvicted>() == 16);
   n.put("a", kSaid + 1, 4096);
   const ssd::Message persist = n.told(Kind::persist);
-  n.commitReply(n.persisted(persist));
+  n.decided(n.persisted(persist));
   CHECK(n.told(Kind::decided).code == Code::ok);
   CHECK_FALSE(n.host.startedOver);
   uint64_t next = 1;
-  while (n.sent(rpc::RequestKind::ssdEvicted) > 0) {
-    const rpc::Request told = n.take(rpc::RequestKind::ssdEvicted);
-    for (const rpc::Version& each : told.items) CHECK((each.putId == PutId(next++)));  // each once, in the order in which they went
+  while (n.sent<rpc::SsdEvicted>() > 0) {
+    const auto told = n.take<rpc::SsdEvicted>();
+    for (const rpc::Version& each : told.values) CHECK((each.putId == PutId(next++)));  // each once, in the order in which they went
     n.reply(told);
     n.pass(milliseconds(10));
   }
@@ -255,7 +230,7 @@ TEST_CASE("ssd: a persist that ends with an error is counted, the master does no
     n.says(Kind::persisted, n.told(Kind::persist).id, code);
     CHECK(n.core.counters().persistsFailed == 1);
     CHECK(n.core.persists() == 0);
-    CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
+    CHECK(n.sent<rpc::SsdCommit>() == 0);
     CHECK(n.reclaimed("k", PutId(5), 4096) == rpc::ReclaimResult::ok);
   }
 }
@@ -285,7 +260,7 @@ TEST_CASE("ssd: what a device does not write is over: its memory is free to go, 
   n.says(Kind::persisted, first.id, Code::unavailable);
   CHECK(n.core.counters().persistsStalled == 1);
   CHECK(n.core.counters().persistsFailed == 1);
-  CHECK(n.sent(rpc::RequestKind::ssdCommit) == 0);
+  CHECK(n.sent<rpc::SsdCommit>() == 0);
   CHECK(n.reclaimed("k0", PutId(10), 0) == rpc::ReclaimResult::ok);
 }
 
@@ -299,24 +274,21 @@ TEST_CASE("ssd: a get does not wait for a device that does nothing; the extent s
   n.says(Kind::stalled, staged);
   CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
   n.pass(milliseconds(5));
-  const rpc::Request again = n.take(rpc::RequestKind::getStart);
-  CHECK(again.after == "n");
-  rpc::Reply miss;
-  miss.id = again.id;
-  miss.code = Code::miss;
-  n.reply(std::move(miss));
+  const auto again = n.take<rpc::GetStart>();
+  CHECK(again.avoid == "n");
+  n.refuse(again, Code::miss);
   CHECK(n.answer(caller).code == Code::miss);
   n.pass(seconds(60));  // nothing is due
   CHECK_FALSE(n.host.startedOver);
-  CHECK(n.sent(rpc::RequestKind::release) == 0);
+  CHECK(n.sent<rpc::Release>() == 0);
   n.core.fetched(load, {Code::unavailable, ""}, n.now);
-  CHECK(n.take(rpc::RequestKind::getDone).code == Code::unavailable);
+  CHECK(n.take<rpc::GetDone>().code == Code::unavailable);
 }
 
 TEST_CASE("stage: what is loaded is exported as it comes, and its place goes when nobody reads or writes it any more") {
   SsdNode n;
   n.stage(7, "k", 5, 8192);
-  CHECK(n.take(rpc::RequestKind::staged).code == Code::ok);
+  CHECK(n.take<rpc::Staged>().code == Code::ok);
   const ExportId id = SsdNode::exportOf(7);
   CHECK(n.host.exported.count(id) == 1);
   const uint64_t load = n.host.fetches.front().id;
@@ -324,9 +296,9 @@ TEST_CASE("stage: what is loaded is exported as it comes, and its place goes whe
   CHECK(n.host.ready_.at(id) == 4096);
   n.unstage(8, 7);
   n.core.unexported(id, n.now);
-  CHECK(n.sent(rpc::RequestKind::unstaged) == 0);  // ssdd may still write
+  CHECK(n.sent<rpc::Unstaged>() == 0);  // ssdd may still write
   n.core.fetched(load, {}, n.now);
-  CHECK((n.take(rpc::RequestKind::unstaged).command == OperationId(8)));
+  CHECK((n.take<rpc::Unstaged>().order == OrderId(8)));
   CHECK(n.allFree());
 }
 
@@ -341,8 +313,8 @@ TEST_CASE("stage: it ends once where nobody can be reading, so that the end of t
       n.core.keep(n.now);
     } else {
       n.unstage(8, 7);
-      CHECK((n.take(rpc::RequestKind::unstaged).command == OperationId(8)));
-      CHECK(n.sent(rpc::RequestKind::unstaged) == 0);
+      CHECK((n.take<rpc::Unstaged>().order == OrderId(8)));
+      CHECK(n.sent<rpc::Unstaged>() == 0);
     }
     CHECK(n.core.exports() == 0);
     CHECK(n.allFree());
@@ -359,7 +331,7 @@ TEST_CASE("stage: an ssdd that counts bytes that cannot be is cut off, and nobod
     n.core.loading(load, bytes, n.now);
     CHECK(n.host.ready_.at(SsdNode::exportOf(7)) == 4096);
     CHECK(n.host.startedOver);
-    CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
+    CHECK_FALSE(bool(n.take<rpc::SsdLife>().life));
     n.core.fetched(load, {Code::unavailable, ""}, n.now);
     CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
   }
@@ -371,7 +343,7 @@ TEST_CASE("stage: a load that fails fails those who read") {
   n.core.fetched(n.host.fetches.front().id, {Code::corrupt, ""}, n.now);
   CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
   CHECK((n.told(Kind::drop).putId == PutId(5)));
-  CHECK(n.take(rpc::RequestKind::ssdEvicted).items[0].key == "k");
+  CHECK(n.take<rpc::SsdEvicted>().values[0].key == "k");
   CHECK_FALSE(n.allFree());
   n.unstage(8, 7);
   n.core.unexported(SsdNode::exportOf(7), n.now);
@@ -390,8 +362,8 @@ TEST_CASE("stage: one that is there when the term ends is read no more when the 
   n.core.registered(Incarnation(200), seconds(10), n.now, OwnerCore::Inventory::none, n.now);
   n.host.sent.clear();
   n.core.fetched(n.host.fetches.front().id, {}, n.now);
-  CHECK(n.take(rpc::RequestKind::release).offsets == std::vector<uint64_t>{8192});
-  CHECK(n.sent(rpc::RequestKind::unstaged) == 0);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
+  CHECK(n.sent<rpc::Unstaged>() == 0);
   CHECK(n.allFree());
 }
 
@@ -409,9 +381,9 @@ TEST_CASE("ssd: a new term does not wait for a disk; what a load may write is in
   CHECK(occupied[0].offset == 65536);
   n.core.describeSsd();
   n.core.registered(Incarnation(200), seconds(10), n.now, OwnerCore::Inventory::wanted, n.now);
-  n.reply(n.take(rpc::RequestKind::inventory));
+  n.reply(n.take<rpc::InventoryPage>());
   n.says(Kind::done, n.told(Kind::list).id);
-  n.reply(n.take(rpc::RequestKind::inventory));
+  n.reply(n.take<rpc::InventoryPage>());
   CHECK_FALSE(n.core.reporting());
   // The next term finds it the same way.
   n.core.keep(n.now);
@@ -419,12 +391,12 @@ TEST_CASE("ssd: a new term does not wait for a disk; what a load may write is in
   CHECK(n.core.unsettled() == 0);
   CHECK(n.core.occupied().size() == 1);
   n.core.registered(Incarnation(201), seconds(10), n.now, OwnerCore::Inventory::wanted, n.now);
-  n.reply(n.take(rpc::RequestKind::inventory));
+  n.reply(n.take<rpc::InventoryPage>());
   n.says(Kind::done, n.told(Kind::list).id);
-  n.reply(n.take(rpc::RequestKind::inventory));
+  n.reply(n.take<rpc::InventoryPage>());
   n.host.sent.clear();
   n.core.fetched(n.host.fetches.front().id, {Code::unavailable, ""}, n.now);
-  CHECK(n.take(rpc::RequestKind::release).offsets == std::vector<uint64_t>{65536});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{65536});
   CHECK(n.slots(shm::SlotState::granted) == 0);
 }
 
@@ -444,9 +416,9 @@ TEST_CASE("ssd: an ssdd that is asked for its list and says nothing is cut off, 
   CHECK(n.core.nextWake() <= n.now + milliseconds(100));
   n.pass(milliseconds(200));
   CHECK(n.host.startedOver);
-  CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
-  const rpc::Request last = n.take(rpc::RequestKind::inventory);
-  CHECK(last.items.empty());
+  CHECK_FALSE(bool(n.take<rpc::SsdLife>().life));
+  const auto last = n.take<rpc::InventoryPage>();
+  CHECK(last.ssd.empty());
   n.reply(last);
   CHECK_FALSE(n.core.reporting());
 }
@@ -460,7 +432,7 @@ TEST_CASE("ssd: a value that is overwritten while its persist waits for its turn
   const uint64_t offset = 24576 * (id - 11);
   n.put(waits, 500, 24576 * 35);
   n.scanAll();
-  CHECK(n.take(rpc::RequestKind::release).offsets == std::vector<uint64_t>{offset});
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{offset});
   CHECK(n.core.counters().persistsGivenUp == 1);
   CHECK(n.core.persists() == id - 10);  // the newer value waits now
 }
@@ -505,21 +477,18 @@ TEST_CASE("ssd: a new term lists what is on the SSD after the values in memory")
   CHECK((n.core.content() == Incarnation(3)));
   n.core.registered(Incarnation(200), seconds(10), n.now, OwnerCore::Inventory::wanted, n.now);
   const ssd::Message list = n.told(Kind::list);
-  const rpc::Request page = n.take(rpc::RequestKind::inventory);
-  CHECK(page.items.size() == 1);
-  CHECK(page.count == 0);
+  const auto page = n.take<rpc::InventoryPage>();
+  CHECK(page.memory.size() == 1);
+  CHECK(page.pages == 0);
   n.core.ssd({Kind::listed, list.id, "x", PutId(3), 0, 100}, n.now);
   n.core.ssd({Kind::listed, list.id, "y", PutId(4), 0, 200}, n.now);
   n.says(Kind::done, list.id);
   n.reply(page);
-  const rpc::Request last = n.take(rpc::RequestKind::inventory);
-  REQUIRE(last.items.size() == 2);
-  CHECK(last.items[0].ssd);
-  CHECK(last.count == 2);
-  rpc::Reply answer;
-  answer.id = last.id;
-  answer.offsets = {last.items[1].offset};
-  n.reply(std::move(answer));
+  const auto last = n.take<rpc::InventoryPage>();
+  REQUIRE(last.ssd.size() == 2);
+  CHECK(last.memory.empty());
+  CHECK(last.pages == 2);
+  n.reply(last, rpc::InventoryTaken{.refusedSsd = {1}});
   // What the master refuses is gone from the SSD before this life serves.
   CHECK(n.core.reporting());
   const ssd::Message dropped = n.told(Kind::invalidate);
@@ -541,7 +510,7 @@ struct Parted : SsdNode {
   uint64_t reports() {
     core.occupied();
     core.registered(Incarnation(200), seconds(10), now, OwnerCore::Inventory::wanted, now);
-    reply(take(rpc::RequestKind::inventory));
+    reply(take<rpc::InventoryPage>());
     return told(Kind::list).id;
   }
 };
@@ -557,8 +526,8 @@ TEST_CASE("ssd: a list that does not end is waited for as long as it goes on; th
   }
   n.pass(milliseconds(1100));
   CHECK(n.host.startedOver);
-  CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
-  while (n.sent(rpc::RequestKind::inventory) > 0) n.reply(n.take(rpc::RequestKind::inventory));
+  CHECK_FALSE(bool(n.take<rpc::SsdLife>().life));
+  while (n.sent<rpc::InventoryPage>() > 0) n.reply(n.take<rpc::InventoryPage>());
   CHECK_FALSE(n.core.reporting());
   CHECK(n.committed("k"));
 }
@@ -572,9 +541,9 @@ TEST_CASE("ssd: one that lists what cannot be is cut off, and the master does no
     message.id = n.reports();
     n.core.ssd(message, n.now);
     CHECK(n.host.startedOver);
-    const rpc::Request last = n.take(rpc::RequestKind::inventory);
-    CHECK(last.items.empty());
-    CHECK(last.count == 2);
+    const auto last = n.take<rpc::InventoryPage>();
+    CHECK(last.ssd.empty());
+    CHECK(last.pages == 2);
     n.reply(last);
     CHECK_FALSE(n.core.reporting());
     CHECK(n.committed("k"));
@@ -590,7 +559,7 @@ TEST_CASE("ssd: what was never asked is not heard") {
   }
   n.says(Kind::done, forget.id);
   n.says(Kind::done, n.reports());
-  CHECK(n.take(rpc::RequestKind::inventory).items.empty());
+  CHECK(n.take<rpc::InventoryPage>().ssd.empty());
 }
 
 TEST_CASE("ssd: a disk that ends no write for four seconds holds memory up no longer") {
@@ -620,19 +589,16 @@ TEST_CASE("ssd: a get waits four seconds for a word of an ssdd that loads; then 
   CHECK_FALSE(n.host.failed.count(SsdNode::exportOf(7)));
   n.pass(seconds(2));
   CHECK(n.host.startedOver);
-  CHECK(n.take(rpc::RequestKind::ssdLife).count == 0);
+  CHECK_FALSE(bool(n.take<rpc::SsdLife>().life));
   CHECK(n.host.failed.count(SsdNode::exportOf(7)) == 1);
   n.pass(milliseconds(5));
-  const rpc::Request again = n.take(rpc::RequestKind::getStart);
+  const auto again = n.take<rpc::GetStart>();
   CHECK(again.key == "k");
-  CHECK(again.after == "n");
-  rpc::Reply miss;
-  miss.id = again.id;
-  miss.code = Code::miss;
-  n.reply(std::move(miss));
+  CHECK(again.avoid == "n");
+  n.refuse(again, Code::miss);
   CHECK(n.answer(caller).code == Code::miss);
   n.core.fetched(load, {Code::unavailable, ""}, n.now);
-  CHECK(n.take(rpc::RequestKind::getDone).code == Code::unavailable);
+  CHECK(n.take<rpc::GetDone>().code == Code::unavailable);
   n.pass(seconds(10));  // nothing more is due
 }
 

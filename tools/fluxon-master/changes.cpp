@@ -2,7 +2,6 @@
 #include "base/check.h"
 #include "base/mark.h"
 #include "master_core.h"
-#include "shm/client_format.h"
 
 namespace fluxon::master {
 namespace {
@@ -11,11 +10,9 @@ constexpr size_t kLargestInvalidation = 1024;  // keys of one batch; one batch i
 
 }  // namespace
 
-bool MasterCore::deferIfChanging(KeyEntry& entry, Member& member, const rpc::Request& request) {
-  if (!entry.change) return false;
+void MasterCore::defer(KeyEntry& entry, Member& member, rpc::Request request) {
   FLUXON_MARK("master: a request waits for a change of its key");
-  entry.deferred.push_back({&member, request});
-  return true;
+  entry.deferred.push_back({&member, std::move(request)});
 }
 
 void MasterCore::endPut(Member& member, OperationId put) {
@@ -33,7 +30,7 @@ void MasterCore::abandonPut(Member& member, OperationId operation) {
     if (copy != put.home->transfers.end()) {
       FLUXON_MARK("master: a put is given up whose copy is under way");
       copy->second.origin = nullptr;  // it ends as any copy that is not wanted
-    } else if (put.home->lives() && !put.copy.id) {
+    } else if (put.home->lives() && !put.copy) {
       put.home->space.free(put.homeOffset);  // nobody there has heard of it
     }
   }
@@ -45,9 +42,6 @@ void MasterCore::abandonPut(Member& member, OperationId operation) {
 void MasterCore::publish(Member& member, OperationId request, OperationId operation, Time now, Copied copy) {
   const Put put = member.puts.at(operation);
   KeyEntry& entry = *put.key;
-  rpc::Reply answer;
-  answer.id = request;
-  answer.putId = put.putId;
   if (copy.home) {
     copy.home->transfers.at(copy.transfer).origin = nullptr;
     FLUXON_CHECK(!entry.change, "publishing into a change");
@@ -56,27 +50,23 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
   const auto unwanted = [&] {
     if (!copy.home) return;
     FLUXON_MARK("master: the copy of a put comes too late");
-    rpc::Reply no;
-    no.id = copy.request;
-    no.putId = put.putId;
     copy.home->space.unroute(put.homeOffset);
-    reply(*copy.home, std::move(no));
+    reply(*copy.home, copy.request, rpc::CopyEnded{put.putId, false, {}});
     dropTransfer(*copy.home, copy.transfer);
   };
-  if ((put.flags & shm::kRejectIfExists) && (put.passed || put.superseded || readable(entry))) {
+  if (put.mode.onExisting == PutMode::OnExisting::reject && (put.passed || put.superseded || readable(entry))) {
     if (put.passed) FLUXON_MARK("master: a put that rejects an existing key is done after another one of the key");
     if (put.superseded) FLUXON_MARK("master: a put that rejects an existing key is done after a delete of the key");
     ++counters_.putsRefused;
-    answer.code = Code::exists;
     abandonPut(member, operation);
-    reply(member, std::move(answer));
+    replyCode(member, request, Code::exists);
     return unwanted();
   }
   if (put.superseded || entry.putId > put.putId) {
     FLUXON_MARK("master: a put is done after a later one");
     ++counters_.putsOverwritten;
     abandonPut(member, operation);
-    reply(member, std::move(answer));
+    reply(member, request, rpc::PutEnded{put.putId, false});
     return unwanted();
   }
   const bool leaseGone = put.lease && !leases_.find(put.lease);
@@ -84,10 +74,9 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
     FLUXON_MARK("master: a put is done after the end of its key lease");
     ++counters_.putsRefused;
-    answer.code = Code::noLease;
     member.space.unroute(put.offset);
     endPut(member, operation);
-    reply(member, std::move(answer));
+    replyCode(member, request, Code::noLease);
     if (entry.routed()) {
       removeKey(entry, nullptr, OperationId(), now);
       return unwanted();
@@ -111,7 +100,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     change->offset = put.homeOffset;
     change->copyDone = copy.request;
     copy.home->transfers.erase(copy.transfer);
-    std::erase(entry.transfers, std::pair(copy.home, copy.transfer));
+    std::erase(entry.transfers, std::pair(copy.home, TransferId(copy.transfer)));
   }
   Member* const home = change->home;
   begin(entry, std::move(change), home, now);
@@ -132,14 +121,14 @@ void MasterCore::removeKey(KeyEntry& entry, Member* origin, OperationId request,
   begin(entry, std::move(change), nullptr, now);
 }
 
-void MasterCore::remove(Member& member, const rpc::Request& request, Time now) {
+void MasterCore::on(Member& member, OperationId id, const rpc::RemoveKey& remove, Time now) {
   ++counters_.removes;
-  KeyEntry* entry = table_.find(request.key);
-  if (entry && deferIfChanging(*entry, member, request)) return;
+  KeyEntry* entry = table_.find(remove.key);
+  if (entry && entry->change) return defer(*entry, member, {id, remove});
   // A value that was evicted may still be on its way to somebody: no get that begins from here on may join that.
-  if (!entry || (!entry->routed() && entry->transfers.empty())) return replyCode(member, request.id, Code::miss);
+  if (!entry || (!entry->routed() && entry->transfers.empty())) return replyCode(member, id, Code::miss);
   // A dormant value ends like a readable one; that it was there is no one's business.
-  removeKey(*entry, &member, request.id, now);
+  removeKey(*entry, &member, id, now);
 }
 
 void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Member* except, Time now) {
@@ -181,8 +170,7 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   changing_.erase(&entry);
   dropReplicas(entry);
   if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
-  rpc::Reply answer;
-  answer.id = change->request;
+  rpc::Reply answer{change->request, Code::ok, {}, {}};
   if (change->removal) {
     if (!entry.routed()) answer.code = Code::miss;
     bound(entry, change->below);
@@ -192,15 +180,9 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
     for (const auto& [member, operation] : entry.puts) member->puts.at(operation).passed = true;
     addReplica(entry, {change->home, change->offset});
     if (change->lease) leases_.attach(change->lease, std::string(entry.key));
-    answer.putId = change->below;
-    answer.published = true;
+    answer.answer = rpc::PutEnded{change->below, true};
     ++counters_.putsPublished;
-    if (change->copyDone) {
-      rpc::Reply toHome = answer;
-      toHome.id = change->copyDone;
-      toHome.lease = change->lease;
-      reply(*change->home, std::move(toHome));
-    }
+    if (change->copyDone) reply(*change->home, change->copyDone, rpc::CopyEnded{change->below, true, change->lease});
   }
   if (change->origin) reply(*change->origin, std::move(answer));
   for (const std::shared_ptr<Revoke>& revoke : change->revokes) {
@@ -287,17 +269,15 @@ void MasterCore::sendInvalidations(Member& member) {
     member.invalidations.erase(member.invalidations.begin(), last);
   }
   member.invalidating = true;
-  order(member, rpc::CommandKind::invalidate, std::move(batch));
+  give(member, rpc::Invalidate{{}, std::move(batch)});
 }
 
-void MasterCore::invalidateDone(Member& member, const rpc::Request& request, Time now) {
-  replyCode(member, request.id, Code::ok);
-  const auto found = member.orders.find(request.command);
-  if (found == member.orders.end() || found->second.kind != rpc::CommandKind::invalidate) return;
-  const std::vector<rpc::Version> items = std::move(found->second.items);
-  member.orders.erase(found);
+void MasterCore::on(Member& member, OperationId id, const rpc::InvalidateDone& done, Time now) {
+  reply(member, id, rpc::Done());
+  const std::optional<rpc::Invalidate> order = answered<rpc::Invalidate>(member, done.order);
+  if (!order) return;
   member.invalidating = false;
-  for (const rpc::Version& item : items) {
+  for (const rpc::Version& item : order->below) {
     KeyEntry* entry = table_.find(item.key);
     if (!entry || !entry->change || entry->change->below != item.putId) continue;
     // Its replicas are over now: the owner may release the extent before the other owners have answered.

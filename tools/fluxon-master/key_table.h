@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -47,13 +48,8 @@ struct Replica {
   bool readable() const;
 };
 
-// A copy of a value on its way into a member's segment, asked for by that member's get (id of the getStart) or ordered (id of the
-// order).
-struct TransferId {
-  bool ordered = false;
-  OperationId id;
-  auto operator<=>(const TransferId&) const = default;
-};
+// A copy of a value on its way into a member's segment, asked for by that member's get (the GetStart) or ordered (the Replicate).
+using TransferId = std::variant<OperationId, OrderId>;
 
 struct Put {
   OperationId operation;
@@ -61,7 +57,7 @@ struct Put {
   PutId putId;
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  uint32_t flags = 0;
+  PutMode mode;
   KeyLeaseId lease;
   Time deadline;            // after it the put no longer counts as in flight for others
   bool superseded = false;  // a delete came after its start: done answers "overwritten"
@@ -70,15 +66,16 @@ struct Put {
   Member* home = nullptr;
   bool homeless = false;    // that member has ended
   uint64_t homeOffset = 0;
-  OperationId done;         // the putDone that waits for the copy
-  TransferId copy;
+  OperationId done;         // the PutDone that waits for the copy
+  OrderId copy;             // the Replicate, 0: not yet
   Time since{0};            // it has begun
 };
 
 // A spread, answered when its copies have ended; the last one drops its reference.
 struct Spread {
-  Member* origin;     // nullptr: fenced meanwhile
-  rpc::Reply answer;  // count: owners that have the value
+  Member* origin;  // nullptr: fenced meanwhile
+  OperationId request;
+  rpc::SpreadEnded answer;
 };
 
 struct Transfer {
@@ -89,7 +86,7 @@ struct Transfer {
   bool durable = false;       // it may become a replica
   Member* source = nullptr;   // nullptr: gone meanwhile
   Incarnation ssd;            // it comes from the source's SSD in that life; 0: from its memory
-  OperationId stage;          // the order by which another source brings it from there to `staging` in its segment, 0: it does not
+  OrderId stage;              // the order by which another source brings it from there to `staging` in its segment, 0: it does not
   uint64_t staging = 0;
   Member* origin = nullptr;   // of a put whose only copy this will be: who put it, and
   OperationId put;            // its operation
@@ -103,10 +100,10 @@ struct Revoke {
   OperationId request;
 };
 
-// The value of a put that was brought to another member: who that is, its transfer, and its getDone.
+// The value of a put that was brought to another member: who that is, its transfer, and its ReplicateDone.
 struct Copied {
   Member* home = nullptr;
-  TransferId transfer;
+  OrderId transfer;
   OperationId request;
 };
 
@@ -118,7 +115,7 @@ struct Change {
   PutId below;             // replicas below it go; the put_id of the put that is published
   Member* home = nullptr;  // who has the new replica
   uint64_t offset = 0;     // of it
-  OperationId copyDone;    // of a value that was copied to its home: the getDone there that waits for an answer
+  OperationId copyDone;    // of a value that was copied to its home: the ReplicateDone there that waits for an answer
   uint64_t bytes = 0;
   KeyLeaseId lease;
   MemberSet waiting;

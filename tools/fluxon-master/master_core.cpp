@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "base/mark.h"
-#include "shm/client_format.h"
 
 namespace fluxon::master {
 namespace {
@@ -16,10 +15,32 @@ constexpr uint64_t kLongestKeyLeaseMs = uint64_t{365} * 86'400'000;
 
 // May be carried out more than once: a heartbeat, or an answer to an order, which is known by the order's id. So however far the ids of an
 // owner have run ahead, its lease goes on, and nobody waits for it for ever.
-bool repeatable(rpc::RequestKind kind) {
-  using Kind = rpc::RequestKind;
-  return kind == Kind::heartbeat || kind == Kind::invalidateDone || kind == Kind::reclaimDone || kind == Kind::staged ||
-         kind == Kind::unstaged;
+bool repeatable(const rpc::Request& request) {
+  return request.is<rpc::Heartbeat>() || request.is<rpc::InvalidateDone>() || request.is<rpc::ReclaimDone>() ||
+         request.is<rpc::Staged>() || request.is<rpc::Unstaged>();
+}
+
+// What an owner that has not listed its values yet may say.
+bool beforeItHasJoined(const rpc::Request& request) {
+  return request.is<rpc::Heartbeat>() || request.is<rpc::InventoryPage>() || request.is<rpc::InvalidateDone>() ||
+         request.is<rpc::Release>() || request.is<rpc::Dropped>() || request.is<rpc::SsdLife>() || request.is<rpc::SsdEvicted>();
+}
+
+// The key or prefix that a request is about.
+const std::string* keyOf(const rpc::Request& request) {
+  return std::visit(
+      [](const auto& body) -> const std::string* {
+        if constexpr (requires { body.key; }) {
+          return &body.key;
+        } else if constexpr (requires { body.prefix; }) {
+          return &body.prefix;
+        } else if constexpr (requires { body.value.key; }) {
+          return &body.value.key;
+        } else {
+          return nullptr;
+        }
+      },
+      request.body);
 }
 
 }  // namespace
@@ -89,8 +110,8 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
   member.answers.forgetBelow(lowestUnanswered, stragglers);
   for (rpc::Request& request : requests) {
     // The end of a copy by order is carried out once: of a transfer that is open it is kept, of one that is over it changes nothing.
-    const bool copied = request.kind == rpc::RequestKind::getDone && request.command;
-    switch (member.answers.begin(request.id, copied && member.transfers.count({true, request.command}) > 0)) {
+    const rpc::ReplicateDone* const copied = request.as<rpc::ReplicateDone>();
+    switch (member.answers.begin(request.id, copied && member.transfers.count(copied->order) > 0)) {
       case AnswerLog::Seen::running:
         FLUXON_MARK("master: a request comes twice, the first one is under way");
         continue;
@@ -98,22 +119,21 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
         replyCode(member, request.id, Code::protocol, "request id below the lowest unanswered one");
         continue;
       case AnswerLog::Seen::far:
-        if (repeatable(request.kind) || copied) break;
+        if (repeatable(request) || copied) break;
         replyCode(member, request.id, Code::protocol, "request id far beyond the lowest unanswered one");
         continue;
       case AnswerLog::Seen::answered: {
         FLUXON_MARK("master: a request comes twice, the first one was answered");
-        rpc::MasterMessage message;
-        message.reply = *member.answers.answer(request.id);
-        outbox_.send(member, std::move(message));
+        outbox_.send(member, *member.answers.answer(request.id));
         continue;
       }
       case AnswerLog::Seen::fresh: break;
     }
+    const std::string* const key = keyOf(request);
     if (!member.lives()) {
       FLUXON_MARK("master: a request of a life that has ended");
       replyCode(member, request.id, Code::fenced);
-    } else if (request.key.size() > kMaxKeyBytes) {
+    } else if (key && key->size() > kMaxKeyBytes) {
       replyCode(member, request.id, Code::invalidKey, "longer than 4096 bytes");
     } else {
       dispatch(member, request, now);
@@ -126,138 +146,107 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
 }
 
 void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now) {
-  using Kind = rpc::RequestKind;
-  if (member.state == MemberState::reporting) {
-    switch (request.kind) {
-      case Kind::heartbeat: case Kind::inventory: case Kind::invalidateDone: case Kind::release: case Kind::dropped:
-      case Kind::ssdLife: case Kind::ssdEvicted: break;
-      default: return replyCode(member, request.id, Code::protocol, "request before the inventory is complete");
-    }
-  }
+  if (member.state == MemberState::reporting && !beforeItHasJoined(request))
+    return replyCode(member, request.id, Code::protocol, "request before the inventory is complete");
   if (recovering_ && waitsForWindow(member, request, now)) return;
-  switch (request.kind) {
-    case Kind::heartbeat: return heartbeat(member, request, now);
-    case Kind::putStart: return putStart(member, request, now);
-    case Kind::putDone: return putDone(member, request, now);
-    case Kind::putReserved: return putReserved(member, request, now);
-    case Kind::putAbort: return putAbort(member, request);
-    case Kind::reserve: return reserve(member, request);
-    case Kind::release: return release(member, request, now);
-    case Kind::dropped: return dropped(member, request, now);
-    case Kind::getStart: return getStart(member, request, now);
-    case Kind::spread: return spread(member, request, now);
-    case Kind::getDone: return getDone(member, request, now);
-    case Kind::stat: return stat(member, request);
-    case Kind::remove: return remove(member, request, now);
-    case Kind::countPrefix: counts_.push_back({&member, request.id, request.key, {}, 0}); return;
-    case Kind::list: return list(member, request);
-    case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: return leases(member, request, now);
-    case Kind::invalidateDone: return invalidateDone(member, request, now);
-    case Kind::reclaimDone: return reclaimDone(member, request, now);
-    case Kind::inventory: return inventory(member, request, now);
-    case Kind::ssdLife: return ssdLife(member, request);
-    case Kind::ssdCommit: return ssdCommit(member, request, now);
-    case Kind::ssdEvicted: return ssdEvicted(member, request);
-    case Kind::staged: return staged(member, request, now);
-    case Kind::unstaged: return unstaged(member, request, now);
-  }
-  replyCode(member, request.id, Code::protocol, "unknown request");
+  std::visit([&](const auto& body) { on(member, request.id, body, now); }, request.body);
 }
 
-void MasterCore::heartbeat(Member& member, const rpc::Request& request, Time now) {
-  for (const uint64_t offset : request.offsets) member.space.touch(offset);
+void MasterCore::on(Member& member, OperationId id, const rpc::Heartbeat& beat, Time now) {
+  for (const uint64_t offset : beat.touched) member.space.touch(offset);
   member.leaseEnd = std::max(member.leaseEnd, leaseEnd(settings_.lease, now));
-  if (request.count != 0 && member.state == MemberState::joined) confirm(member, now);
-  replyCode(member, request.id, Code::ok);
+  if (beat.serving && member.state == MemberState::joined) confirm(member, now);
+  reply(member, id, rpc::Done());
 }
 
-Code MasterCore::refusePut(const rpc::Request& request, std::string& detail, Time now) {
-  if (request.key.empty()) return detail = "empty", Code::invalidKey;
-  if (request.lease && !leases_.find(request.lease)) return Code::noLease;
-  const KeyEntry* entry = table_.find(request.key);
+Code MasterCore::refusePut(const std::string& key, PutMode mode, KeyLeaseId lease, std::string& detail, Time now) {
+  if (key.empty()) return detail = "empty", Code::invalidKey;
+  if (lease && !leases_.find(lease)) return Code::noLease;
+  const KeyEntry* entry = table_.find(key);
   if (!entry) return Code::ok;
-  if ((request.flags & shm::kRejectIfExists) && (readable(*entry) || (entry->change && !entry->change->removal))) return Code::exists;
-  if (request.flags & shm::kRejectIfInFlight) {
+  const bool published = entry->change && !entry->change->removal;
+  if (mode.onExisting == PutMode::OnExisting::reject && (readable(*entry) || published)) return Code::exists;
+  if (mode.onInFlight == PutMode::OnInFlight::reject) {
     for (const auto& [other, operation] : entry->puts) {
       if (other->puts.at(operation).deadline > now) return Code::inFlight;
     }
-    if (entry->change && !entry->change->removal) return Code::inFlight;
+    if (published) return Code::inFlight;
   }
   return Code::ok;
 }
 
-void MasterCore::putStart(Member& member, const rpc::Request& request, Time now) {
+void MasterCore::on(Member& member, OperationId id, const rpc::PutStart& start, Time now) {
   // Those who wait already come first, but for those who cannot fit.
-  Member* const lacks = !member.hasLine() ? lacksSpaceForPut(member, request, now) : &member;
+  Member* const lacks = !member.hasLine() ? lacksSpaceForPut(member, id, start, now) : &member;
   if (!lacks) return;
   std::string detail;
-  if (const Code code = refusePut(request, detail, now); code != Code::ok) return replyCode(member, request.id, code, detail);
-  waitForSpace(*lacks, member, request, now);
+  if (const Code code = refusePut(start.key, start.mode, start.lease, detail, now); code != Code::ok)
+    return replyCode(member, id, code, detail);
+  waitForSpace(*lacks, {&member, id, start, start.bytes}, start.timeLeftMs, now);
 }
 
-void MasterCore::putDone(Member& member, const rpc::Request& request, Time now) {
-  const auto put = member.puts.find(request.put);
-  if (put == member.puts.end()) return replyCode(member, request.id, Code::unavailable, "the put has been given up");
+void MasterCore::on(Member& member, OperationId id, const rpc::PutDone& done, Time now) {
+  const auto put = member.puts.find(done.put);
+  if (put == member.puts.end()) return replyCode(member, id, Code::unavailable, "the put has been given up");
   if (put->second.homeless) {
     FLUXON_MARK("master: the member ended that was to have a put");
-    abandonPut(member, request.put);
-    return replyCode(member, request.id, Code::unavailable, "the node which was to have the value ended");
+    abandonPut(member, done.put);
+    return replyCode(member, id, Code::unavailable, "the node which was to have the value ended");
   }
-  if (put->second.home) return sendHome(member, put->second, request.id, now);
-  if (deferIfChanging(*put->second.key, member, request)) return;
-  publish(member, request.id, request.put, now);
+  if (put->second.home) return sendHome(member, put->second, id, now);
+  if (put->second.key->change) return defer(*put->second.key, member, {id, done});
+  publish(member, id, done.put, now);
 }
 
-void MasterCore::putReserved(Member& member, const rpc::Request& request, Time now) {
+void MasterCore::on(Member& member, OperationId id, const rpc::PutReserved& request, Time now) {
   // The reserved extent becomes a put first, so that a repetition after a deferral finds it like any other.
-  if (!member.puts.count(request.id)) {
+  if (!member.puts.count(id)) {
     const MemberSpace::Record* record = member.space.find(request.offset);
     if (!record || record->use != Use::reserved || record->extent.length != extentBytes(request.bytes)) {
-      return replyCode(member, request.id, Code::protocol, "not a reserved extent of that size");
+      return replyCode(member, id, Code::protocol, "not a reserved extent of that size");
     }
     std::string detail;
-    if (const Code code = refusePut(request, detail, now); code != Code::ok) {
+    if (const Code code = refusePut(request.key, request.mode, request.lease, detail, now); code != Code::ok) {
       member.space.unroute(request.offset);
-      return replyCode(member, request.id, code, detail);
+      return replyCode(member, id, code, detail);
     }
     member.space.use(request.offset, Use::inFlight);
     KeyEntry& entry = table_.at(request.key);
-    entry.puts.emplace_back(&member, request.id);
+    entry.puts.emplace_back(&member, id);
     ++counters_.putsStarted;
-    Put& put = member.puts[request.id];
-    put = {request.id, &entry, PutId(), request.offset, request.bytes, request.flags, request.lease, Time::never()};
+    Put& put = member.puts[id];
+    put = {id, &entry, PutId(), request.offset, request.bytes, request.mode, request.lease, Time::never()};
     put.since = now;
   }
-  KeyEntry& entry = *member.puts.at(request.id).key;
-  if (deferIfChanging(entry, member, request)) return;
-  member.puts.at(request.id).putId = nextPutId();
-  publish(member, request.id, request.id, now);
+  Put& put = member.puts.at(id);
+  if (put.key->change) return defer(*put.key, member, {id, request});
+  put.putId = nextPutId();
+  publish(member, id, id, now);
 }
 
-void MasterCore::putAbort(Member& member, const rpc::Request& request) {
-  if (member.puts.count(request.put)) {
+void MasterCore::on(Member& member, OperationId id, const rpc::PutAbort& abort, Time) {
+  if (member.puts.count(abort.put)) {
     ++counters_.putsAborted;
-    abandonPut(member, request.put);
+    abandonPut(member, abort.put);
   }
-  replyCode(member, request.id, Code::ok);
+  reply(member, id, rpc::Done());
 }
 
-void MasterCore::reserve(Member& member, const rpc::Request& request) {
-  rpc::Reply answer;
-  answer.id = request.id;
+void MasterCore::on(Member& member, OperationId id, const rpc::Reserve& request, Time) {
+  rpc::Reserved reserved;
   // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
   const bool none = member.hasLine() || member.draining || (ssds_ > 0 && !member.ssdLife);
   for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
-    const std::optional<Extent> extent = member.space.allocate(request.bytes, Use::reserved);
+    const std::optional<Extent> extent = member.space.allocate(request.extentBytes, Use::reserved);
     if (!extent) break;
-    answer.offsets.push_back(extent->offset);
+    reserved.offsets.push_back(extent->offset);
   }
-  reply(member, std::move(answer));
+  reply(member, id, std::move(reserved));
 }
 
-void MasterCore::release(Member& member, const rpc::Request& request, Time now) {
+void MasterCore::on(Member& member, OperationId id, const rpc::Release& release, Time now) {
   Code code = Code::ok;
-  for (const uint64_t offset : request.offsets) {
+  for (const uint64_t offset : release.offsets) {
     const MemberSpace::Record* record = member.space.find(offset);
     if (record && (record->use == Use::unrouted || record->use == Use::reserved)) {
       member.space.free(offset);
@@ -266,14 +255,14 @@ void MasterCore::release(Member& member, const rpc::Request& request, Time now) 
       code = Code::protocol;
     }
   }
-  replyCode(member, request.id, code, code == Code::ok ? "" : "release of an extent that is not over");
+  replyCode(member, id, code, code == Code::ok ? "" : "release of an extent that is not over");
   serveWaiting(member, now);
 }
 
 // A place that the owner has given up. Its word may come late: a reclaim has been answered by `gone` before it, and a copy has brought the
 // same version to another place since. That one is readable there, and stays.
-void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) {
-  for (const rpc::Version& item : request.items) {
+void MasterCore::on(Member& member, OperationId id, const rpc::Dropped& dropped, Time now) {
+  for (const rpc::MemoryReplica& item : dropped.replicas) {
     KeyEntry* entry = table_.find(item.key);
     const Replica* const replica = entry && entry->putId == item.putId ? replicaOf(*entry, member, Medium::memory) : nullptr;
     if (!replica || replica->offset != item.offset) {
@@ -283,37 +272,36 @@ void MasterCore::dropped(Member& member, const rpc::Request& request, Time now) 
     dropReplica(*entry, member, Medium::memory);
     settleRoute(*entry);
   }
-  replyCode(member, request.id, Code::ok);
+  reply(member, id, rpc::Done());
   serveWaiting(member, now);
 }
 
-void MasterCore::stat(Member& member, const rpc::Request& request) {
-  KeyEntry* entry = table_.find(request.key);
-  if (entry && deferIfChanging(*entry, member, request)) return;
-  if (!entry || !readable(*entry)) return replyCode(member, request.id, Code::miss);
-  rpc::Reply answer;
-  answer.id = request.id;
-  answer.putId = entry->putId;
-  answer.bytes = entry->bytes;
-  answer.lease = entry->lease;
+void MasterCore::on(Member& member, OperationId id, const rpc::StatKey& stat, Time) {
+  KeyEntry* entry = table_.find(stat.key);
+  if (entry && entry->change) return defer(*entry, member, {id, stat});
+  if (!entry || !readable(*entry)) return replyCode(member, id, Code::miss);
+  rpc::KeyStat answer{entry->putId, entry->bytes, entry->lease, {}};
   for (const Replica& replica : entry->replicas) {
     const std::string& node = replica.member->node();
     if (!replica.readable() || std::count(answer.nodes.begin(), answer.nodes.end(), node) > 0) continue;
     answer.nodes.push_back(node);
   }
-  reply(member, std::move(answer));
+  reply(member, id, std::move(answer));
 }
 
-void MasterCore::list(Member& member, const rpc::Request& request) {
-  rpc::Reply answer;
-  answer.id = request.id;
-  const uint64_t limit = std::min(request.count == 0 ? kLargestPage : request.count, kLargestPage);
-  table_.list(request.key, request.after, limit, [&](const KeyEntry& entry) {
+void MasterCore::on(Member& member, OperationId id, const rpc::ListKeys& request, Time) {
+  rpc::KeyPage page;
+  const uint64_t limit = std::min(request.limit == 0 ? kLargestPage : request.limit, kLargestPage);
+  table_.list(request.prefix, request.after, limit, [&](const KeyEntry& entry) {
     if (!readable(entry)) return false;
-    answer.entries.push_back({std::string(entry.key), entry.bytes, entry.putId});
+    page.keys.push_back({std::string(entry.key), entry.bytes, entry.putId});
     return true;
   });
-  reply(member, std::move(answer));
+  reply(member, id, std::move(page));
+}
+
+void MasterCore::on(Member& member, OperationId id, const rpc::CountKeys& request, Time) {
+  counts_.push_back({&member, id, request.prefix, {}, 0});
 }
 
 void MasterCore::work() {
@@ -328,48 +316,42 @@ void MasterCore::work() {
     return true;
   });
   if (seen == kCountSlice) return;
-  rpc::Reply answer;
-  answer.id = job.request;
-  answer.count = job.count;
-  Member& member = *job.member;
+  const CountJob done = std::move(job);
   counts_.pop_front();
-  reply(member, std::move(answer));
+  reply(*done.member, done.request, rpc::KeyCount{done.count});
 }
 
-void MasterCore::leases(Member& member, const rpc::Request& request, Time now) {
-  rpc::Reply answer;
-  answer.id = request.id;
-  answer.lease = request.lease;
-  if (request.kind == rpc::RequestKind::leaseGrant) {
-    const auto least = static_cast<uint64_t>(settings_.minimumKeyLease.ms());
-    if (request.ttlMs < least || request.ttlMs > kLongestKeyLeaseMs) {
-      answer.code = Code::invalidArgument;
-      answer.detail = "lease of " + std::to_string(request.ttlMs) + " ms (accepted: " + std::to_string(least) + " to " +
-                      std::to_string(kLongestKeyLeaseMs) + " ms)";
-    } else if (leases_.size() >= settings_.mostKeyLeases) {
-      FLUXON_MARK("master: there are too many key leases");
-      answer.code = Code::tooMany;
-      answer.detail = std::to_string(leases_.size()) + " key leases live, no more at once: revoke some, or let them end";
-    } else {
-      answer.lease = leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(request.ttlMs)), now);
-    }
-  } else if (request.kind == rpc::RequestKind::leaseKeepAlive) {
-    if (!leases_.keepAlive(request.lease, now)) answer.code = Code::noLease;
-  } else if (!leases_.find(request.lease)) {
-    answer.code = Code::noLease;
-  } else {
-    // Acknowledged like a delete: after every holder has retired its replicas.
-    const auto revoke = std::make_shared<Revoke>(Revoke{&member, request.id});
-    for (const std::string& key : leases_.end(request.lease)) {
-      KeyEntry* entry = table_.find(key);
-      if (!entry || entry->lease != request.lease) continue;
-      removeKey(*entry, nullptr, OperationId(), now);
-      entry = table_.find(key);
-      if (entry && entry->change) entry->change->revokes.push_back(revoke);
-    }
-    if (revoke.use_count() > 1) return;
+void MasterCore::on(Member& member, OperationId id, const rpc::LeaseGrant& grant, Time now) {
+  const auto least = static_cast<uint64_t>(settings_.minimumKeyLease.ms());
+  if (grant.ttlMs < least || grant.ttlMs > kLongestKeyLeaseMs) {
+    return replyCode(member, id, Code::invalidArgument,
+                     "lease of " + std::to_string(grant.ttlMs) + " ms (accepted: " + std::to_string(least) + " to " +
+                         std::to_string(kLongestKeyLeaseMs) + " ms)");
   }
-  reply(member, std::move(answer));
+  if (leases_.size() >= settings_.mostKeyLeases) {
+    FLUXON_MARK("master: there are too many key leases");
+    return replyCode(member, id, Code::tooMany,
+                     std::to_string(leases_.size()) + " key leases live, no more at once: revoke some, or let them end");
+  }
+  reply(member, id, rpc::LeaseGranted{leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(grant.ttlMs)), now)});
+}
+
+void MasterCore::on(Member& member, OperationId id, const rpc::LeaseKeepAlive& keepAlive, Time now) {
+  replyCode(member, id, leases_.keepAlive(keepAlive.lease, now) ? Code::ok : Code::noLease);
+}
+
+// Acknowledged like a delete: after every holder has retired its replicas.
+void MasterCore::on(Member& member, OperationId id, const rpc::LeaseRevoke& request, Time now) {
+  if (!leases_.find(request.lease)) return replyCode(member, id, Code::noLease);
+  const auto revoke = std::make_shared<Revoke>(Revoke{&member, id});
+  for (const std::string& key : leases_.end(request.lease)) {
+    KeyEntry* entry = table_.find(key);
+    if (!entry || entry->lease != request.lease) continue;
+    removeKey(*entry, nullptr, OperationId(), now);
+    entry = table_.find(key);
+    if (entry && entry->change) entry->change->revokes.push_back(revoke);
+  }
+  if (revoke.use_count() == 1) reply(member, id, rpc::Done());
 }
 
 void MasterCore::tick(Time now, Time heard) {
@@ -394,7 +376,7 @@ void MasterCore::tick(Time now, Time heard) {
       if (now < waiting.deadline) return false;
       FLUXON_MARK("master: a request has waited too long for space");
       ++counters_.noSpace;
-      replyCode(*waiting.member, waiting.request.id, Code::noSpace, member->space.describe(waiting.request.bytes));
+      replyCode(*waiting.member, waiting.id, Code::noSpace, member->space.describe(waiting.bytes));
       return true;
     });
     serveWaiting(*member, now);
@@ -455,30 +437,13 @@ Duration MasterCore::oldestTransfer(Time now) const {
 
 void MasterCore::reply(Member& member, rpc::Reply answer) {
   member.answers.finish(answer);
-  rpc::MasterMessage message;
-  message.reply = std::move(answer);
-  if (member.connected) outbox_.send(member, std::move(message));
+  if (member.connected) outbox_.send(member, std::move(answer));
 }
+
+void MasterCore::reply(Member& member, OperationId id, rpc::Answer answer) { reply(member, {id, Code::ok, {}, std::move(answer)}); }
 
 void MasterCore::replyCode(Member& member, OperationId id, Code code, std::string detail) {
-  rpc::Reply answer;
-  answer.id = id;
-  answer.code = code;
-  answer.detail = std::move(detail);
-  reply(member, std::move(answer));
-}
-
-void MasterCore::order(Member& member, rpc::CommandKind kind, std::vector<rpc::Version> items) {
-  rpc::MasterMessage message;
-  message.kind = kind;
-  message.command = OperationId(++orders_);
-  message.items = std::move(items);
-  give(member, std::move(message));
-}
-
-void MasterCore::give(Member& member, rpc::MasterMessage message) {
-  member.orders.emplace(message.command, message);
-  if (member.connected) outbox_.send(member, std::move(message));
+  reply(member, {id, code, std::move(detail), {}});
 }
 
 }  // namespace fluxon::master

@@ -28,7 +28,7 @@
 //      here is refused.
 //  11. A replica on an SSD goes by its owner's word alone (ssd.cpp). So what an owner may list in a next term is known here: its changes
 //      are told to that owner, who answers when its SSD has nothing older any more.
-//  12. A put that rejects an existing key (kRejectIfExists) is done only if the key was absent all the time since it began: another
+//  12. A put that rejects an existing key (OnExisting::reject) is done only if the key was absent all the time since it began: another
 //      one that became the route meanwhile, or a delete of one that had, makes it `exists`, whichever has the smaller put_id. So of those
 //      that are in flight together one at most is done.
 // One thread.
@@ -152,28 +152,52 @@ class MasterCore {
   };
 
   void dispatch(Member&, const rpc::Request&, Time now);
-  void heartbeat(Member&, const rpc::Request&, Time now);
-  void putStart(Member&, const rpc::Request&, Time now);
-  void putDone(Member&, const rpc::Request&, Time now);
-  void putReserved(Member&, const rpc::Request&, Time now);
+  // A request of each kind is carried out by its overload.
+  void on(Member&, OperationId, const rpc::Heartbeat&, Time now);
+  void on(Member&, OperationId, const rpc::PutStart&, Time now);
+  void on(Member&, OperationId, const rpc::PutDone&, Time now);
+  void on(Member&, OperationId, const rpc::PutReserved&, Time now);
+  void on(Member&, OperationId, const rpc::PutAbort&, Time now);
+  void on(Member&, OperationId, const rpc::Reserve&, Time now);
+  void on(Member&, OperationId, const rpc::Release&, Time now);
+  void on(Member&, OperationId, const rpc::Dropped&, Time now);
+  void on(Member&, OperationId, const rpc::GetStart&, Time now);
+  void on(Member&, OperationId, const rpc::GetDone&, Time now);
+  void on(Member&, OperationId, const rpc::StatKey&, Time now);
+  void on(Member&, OperationId, const rpc::RemoveKey&, Time now);
+  void on(Member&, OperationId, const rpc::CountKeys&, Time now);
+  void on(Member&, OperationId, const rpc::ListKeys&, Time now);
+  void on(Member&, OperationId, const rpc::LeaseGrant&, Time now);
+  void on(Member&, OperationId, const rpc::LeaseKeepAlive&, Time now);
+  void on(Member&, OperationId, const rpc::LeaseRevoke&, Time now);
+  void on(Member&, OperationId, const rpc::Spread&, Time now);
+  void on(Member&, OperationId, const rpc::InventoryPage&, Time now);
+  void on(Member&, OperationId, const rpc::SsdLife&, Time now);
+  void on(Member&, OperationId, const rpc::SsdCommit&, Time now);
+  void on(Member&, OperationId, const rpc::SsdEvicted&, Time now);
+  void on(Member&, OperationId, const rpc::InvalidateDone&, Time now);
+  void on(Member&, OperationId, const rpc::ReclaimDone&, Time now);
+  void on(Member&, OperationId, const rpc::ReplicateDone&, Time now);
+  void on(Member&, OperationId, const rpc::Staged&, Time now);
+  void on(Member&, OperationId, const rpc::Unstaged&, Time now);
+
   void sendHome(Member&, Put&, OperationId request, Time now);
-  Code refusePut(const rpc::Request&, std::string& detail, Time now);
-  void putAbort(Member&, const rpc::Request&);
-  void reserve(Member&, const rpc::Request&);
-  void release(Member&, const rpc::Request&, Time now);
-  void dropped(Member&, const rpc::Request&, Time now);
-  void stat(Member&, const rpc::Request&);
-  void remove(Member&, const rpc::Request&, Time now);
-  void list(Member&, const rpc::Request&);
-  void leases(Member&, const rpc::Request&, Time now);
-  void invalidateDone(Member&, const rpc::Request&, Time now);
-  void reclaimDone(Member&, const rpc::Request&, Time now);
+  Code refusePut(const std::string& key, PutMode, KeyLeaseId, std::string& detail, Time now);
 
   // recovery.cpp
-  void inventory(Member&, const rpc::Request&, Time now);
-  bool take(Member&, const rpc::Version&);
-  bool takeOfTerm(Member&, const rpc::Version&);
-  bool takeDormant(Member&, const rpc::Version&);
+  // A value that an inventory lists.
+  struct Listed {
+    const std::string& key;
+    PutId putId;
+    uint64_t bytes;
+    KeyLeaseId lease;
+    Medium medium;
+    uint64_t offset = 0;  // memory: of its extent
+    Replica at(Member& member) const { return medium == Medium::ssd ? Replica{&member, 0, member.ssdLife} : Replica{&member, offset}; }
+  };
+  bool take(Member&, const Listed&);
+  bool takeOfTerm(Member&, const Listed&);
+  bool takeDormant(Member&, const Listed&);
   void join(Member&);
   void confirm(Member&, Time now);
   static bool succeeds(const rpc::Registration&, const Member&);
@@ -203,14 +227,12 @@ class MasterCore {
   void remove(const std::string& node);
 
   // transfers.cpp: gets, and copies from owner to owner
-  void getStart(Member&, const rpc::Request&, Time now);
   enum class Turn { first, last };  // among those who wait for space
-  void find(Member&, const rpc::Request&, Turn, unsigned stagings, Time now);
-  Member* lacksSpaceForGet(Member&, const rpc::Request&, Turn, unsigned stagings, Time now);
-  const Replica* chooseSource(const KeyEntry&, const Member&, const rpc::Request&);
-  void getDone(Member&, const rpc::Request&, Time now);
-  bool replicate(const KeyEntry&, Member& source, Member& to, const uint64_t* exportedAt, uint64_t timeLeftMs, Transfer transfer);
-  void spread(Member&, const rpc::Request&, Time now);
+  void find(Member&, OperationId, const rpc::GetStart&, Turn, unsigned stagings, Time now);
+  Member* lacksSpaceForGet(Member&, OperationId, const rpc::GetStart&, Turn, unsigned stagings, Time now);
+  const Replica* chooseSource(const KeyEntry&, const Member&, const rpc::GetStart&);
+  void copyEnded(Member&, OperationId request, TransferId, Code, Time now);
+  OrderId replicate(const KeyEntry&, Member& source, Member& to, std::optional<rpc::Exported>, uint64_t timeLeftMs, Transfer transfer);
   void dropTransfer(Member&, TransferId);
   void moveOut(Member&, Time now);
   bool moveAway(KeyEntry&, Member& from, Time now);
@@ -218,22 +240,17 @@ class MasterCore {
   std::vector<Member*> candidates(const Member& asker, uint64_t extentBytes, Time now);
 
   // ssd.cpp: replicas on SSDs, and what is brought from there for another host
-  void ssdLife(Member&, const rpc::Request&);
-  void ssdCommit(Member&, const rpc::Request&, Time now);
-  void ssdEvicted(Member&, const rpc::Request&);
   bool loseSsd(KeyEntry&, Member&, PutId, Incarnation life);
   void loadFailed(Member&, const Transfer&, Code);
-  void stage(Member&, TransferId, const rpc::Request&, unsigned stagings);
-  void staged(Member&, const rpc::Request&, Time now);
+  void stage(Member&, OperationId, const rpc::GetStart&, unsigned stagings);
   void dropStaged(const StagedGet&);
-  void unstage(Member& source, OperationId stage, rpc::Version);
-  void unstaged(Member&, const rpc::Request&, Time now);
+  void unstage(Member& source, OrderId stage, uint64_t offset);
   // Not 0, and no put_id: those are the ids of other exports.
-  static ExportId exportOf(OperationId stage) { return ExportId(stage.value | rpc::kStagedExport); }
+  static ExportId exportOf(OrderId stage) { return ExportId(stage.value | rpc::kStagedExport); }
 
   // space.cpp: what waits for space, victims
-  Member* lacksSpaceForPut(Member&, const rpc::Request&, Time now);
-  void waitForSpace(Member& at, Member&, rpc::Request, Time now, unsigned stagings = 0);
+  Member* lacksSpaceForPut(Member&, OperationId, const rpc::PutStart&, Time now);
+  void waitForSpace(Member& at, Waiting, uint64_t timeLeftMs, Time now);
   void serveWaiting(Member&, Time now);
   void askVictims(Member&, Time now);
   struct Lacking {
@@ -245,7 +262,7 @@ class MasterCore {
   void askReserve(Member&);
 
   // changes.cpp: publish, remove, invalidate
-  bool deferIfChanging(KeyEntry&, Member&, const rpc::Request&);
+  void defer(KeyEntry&, Member&, rpc::Request);
   void publish(Member&, OperationId request, OperationId put, Time now, Copied copy = {});
   void begin(KeyEntry&, std::unique_ptr<Change>, const Member* except, Time now);
   void finish(KeyEntry&, Time now);
@@ -263,9 +280,14 @@ class MasterCore {
   void removeKey(KeyEntry&, Member* origin, OperationId request, Time now);
 
   void reply(Member&, rpc::Reply);
+  void reply(Member&, OperationId, rpc::Answer);  // ok
   void replyCode(Member&, OperationId, Code, std::string detail = {});
-  void order(Member&, rpc::CommandKind, std::vector<rpc::Version>);
-  void give(Member&, rpc::MasterMessage order);
+  // Sends an order of the next id, and again until it is answered.
+  template <class T>
+  OrderId give(Member&, T order);
+  // The order of that kind that the member has answered, if there is one.
+  template <class T>
+  static std::optional<T> answered(Member&, OrderId);
   PutId nextPutId() { return PutId(identity_.term, ++sequence_); }
 
   Identity identity_;
@@ -307,5 +329,22 @@ class MasterCore {
   uint64_t orders_ = 0;
   MasterCounters counters_;
 };
+
+template <class T>
+OrderId MasterCore::give(Member& member, T order) {
+  const OrderId id = order.order = OrderId(++orders_);
+  if (member.connected) outbox_.send(member, order);
+  member.orders.emplace(id, std::move(order));
+  return id;
+}
+
+template <class T>
+std::optional<T> MasterCore::answered(Member& member, OrderId id) {
+  const auto found = member.orders.find(id);
+  if (found == member.orders.end() || !std::holds_alternative<T>(found->second)) return std::nullopt;
+  std::optional<T> order(std::move(std::get<T>(found->second)));
+  member.orders.erase(found);
+  return order;
+}
 
 }  // namespace fluxon::master

@@ -64,7 +64,9 @@ class AnswerLog {
 // A put or get without space.
 struct Waiting {
   Member* member;  // who asked
-  rpc::Request request;
+  OperationId id;
+  std::variant<rpc::PutStart, rpc::GetStart> request;
+  uint64_t bytes;  // payload
   Time deadline;
   unsigned stagings = 0;  // that have failed this get
 };
@@ -72,8 +74,8 @@ struct Waiting {
 // A get that is answered when the value can be fetched from where the source brings it from its SSD.
 struct StagedGet {
   Member* member;  // who asked
-  TransferId transfer;
-  rpc::Request request;
+  OperationId id;  // of the request, and of its transfer
+  rpc::GetStart request;
   unsigned stagings = 0;  // that have failed it before
 };
 
@@ -111,7 +113,7 @@ class Member : public std::enable_shared_from_this<Member> {
   uint64_t evictTo = UINT64_MAX;   // victims go until no more than this is in use,
   uint64_t evictLeft = 0;          // but no more than what was too much when that was asked for: later puts are not meant
   uint64_t copyWanted = 0;         // bytes that a copy to here did not find
-  bool mayFit(const Waiting& each) const { return extentBytes(each.request.bytes) <= space.reachable(); }
+  bool mayFit(const Waiting& each) const { return extentBytes(each.bytes) <= space.reachable(); }
   // Who comes now goes behind one of those who wait. Those who cannot fit keep nobody waiting.
   bool hasLine() const {
     return std::any_of(waiting.begin(), waiting.end(), [this](const Waiting& each) { return mayFit(each); });
@@ -130,8 +132,9 @@ class Member : public std::enable_shared_from_this<Member> {
   std::unordered_map<OperationId, Put> puts;
   std::map<TransferId, Transfer> transfers;  // into this member
   std::deque<Waiting> waiting;  // for space here, in order
-  std::map<OperationId, rpc::MasterMessage> orders;  // sent, not answered
-  std::map<OperationId, StagedGet> staging;          // by the `stage` order in `orders`, while somebody still wants it
+  std::map<OrderId, rpc::Order> orders;              // sent, not answered
+  std::map<OrderId, StagedGet> staging;              // by the Stage in `orders`, while somebody still wants it
+  std::map<OrderId, uint64_t> unstaging;             // by the Unstage in `orders`: the offset of the extent that it frees
   std::vector<rpc::Version> invalidations;           // to be sent when the batch in flight has been answered
   bool invalidating = false;
   uint64_t evictions = 0;
@@ -147,6 +150,9 @@ inline bool ByName::operator()(const Member* a, const Member* b) const {
   return a->node() != b->node() ? a->node() < b->node() : a->incarnation() < b->incarnation();
 }
 inline bool ByName::operator()(const KeyEntry* a, const KeyEntry* b) const { return a->key < b->key; }
+
+// What a caller's time left amounts to; nobody waits for more than a day.
+inline Duration timeLeft(uint64_t ms) { return milliseconds(static_cast<int64_t>(std::min<uint64_t>(ms, 86'400'000))); }
 
 // The owner counts its lease from before it sent, we from when we answered; 1 % and 50 ms cover clocks of different pace.
 inline Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + milliseconds(50); }

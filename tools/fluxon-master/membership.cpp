@@ -22,6 +22,7 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     result.detail = std::move(detail);
     return result;
   };
+  if (registration.protocol != rpc::kProtocolVersion) return refuse(Code::protocol, rpc::otherProtocol("the owner", registration.protocol));
   if (!validName(registration.node)) return refuse(Code::protocol, "node name");
   if (!registration.label.empty() && !validName(registration.label)) return refuse(Code::protocol, "label");
   if (!registration.incarnation) return refuse(Code::protocol, "no incarnation");
@@ -41,7 +42,7 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     known->leaseEnd = std::max(known->leaseEnd, leaseEnd(settings_.lease, now));
     result.inventory = known->state == MemberState::reporting;
     if (!known->orders.empty()) FLUXON_MARK("master: orders are sent again");
-    for (const auto& [id, message] : known->orders) outbox_.send(*known, message);
+    for (const auto& [id, order] : known->orders) outbox_.send(*known, rpc::messageOf(order));
     member = known;
     return result;
   }
@@ -175,7 +176,7 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
   for (const auto& [stage, get] : std::exchange(member.staging, {})) {
     FLUXON_MARK("master: a member ends under a get that waits for what is on its SSD");
     dropStaged(get);
-    replyCode(*get.member, get.request.id, Code::unavailable, "node " + member.node() + " ended");
+    replyCode(*get.member, get.id, Code::unavailable, "node " + member.node() + " ended");
   }
   for (const auto& [node, other] : members_) {
     for (auto& [operation, put] : other->puts) {
@@ -193,13 +194,14 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
       if (other.get() != &member && waiting.member != &member) return false;
       FLUXON_MARK("master: a member ends under a request that waits for space");
       const bool own = waiting.member == &member;
-      replyCode(*waiting.member, waiting.request.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
+      replyCode(*waiting.member, waiting.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
       return true;
     });
   }
   std::erase_if(counts_, [&](const CountJob& job) { return job.member == &member; });
   windowed_.forget(member);
   member.orders.clear();
+  member.unstaging.clear();
   member.invalidations.clear();
   member.toMove.clear();
   // What it has not revived waits with what it has: for its next life.

@@ -33,15 +33,44 @@
 
 #include "base/mark.h"
 #include "master_core.h"
-#include "shm/client_format.h"
 
 namespace fluxon::master {
 namespace {
 
-// What an item of an inventory is to become.
-Replica offered(Member& member, const rpc::Version& item) {
-  return item.ssd ? Replica{&member, 0, member.ssdLife} : Replica{&member, item.offset};
-}
+// The requests that may have to wait while the window is open.
+struct Question {
+  std::string key;           // that is changed, or asked about
+  bool changes = true;       // it is acknowledged when changes are
+  bool asks = false;         // it is answered when it is known whether the key exists
+  bool everyKey = false;     // it is answered when the window has ended
+  uint64_t timeLeftMs = 0;   // of who asks; 0: it is kept until it is carried out
+};
+
+struct AskedInWindow {
+  KeyTable& table;
+  const Member& member;
+  std::optional<Question> operator()(const rpc::GetStart& get) const { return Question{get.key, false, true, false, get.timeLeftMs}; }
+  std::optional<Question> operator()(const rpc::StatKey& stat) const { return Question{stat.key, false, true, false, stat.timeLeftMs}; }
+  std::optional<Question> operator()(const rpc::RemoveKey& remove) const {
+    const KeyEntry* const entry = table.find(remove.key);
+    return Question{remove.key, true, !entry || !entry->routed(), false, remove.timeLeftMs};
+  }
+  std::optional<Question> operator()(const rpc::PutDone& done) const {
+    const auto put = member.puts.find(done.put);
+    if (put == member.puts.end()) return std::nullopt;
+    return Question{std::string(put->second.key->key), true, put->second.mode.onExisting == PutMode::OnExisting::reject};
+  }
+  std::optional<Question> operator()(const rpc::PutReserved& put) const {
+    return Question{put.key, true, put.mode.onExisting == PutMode::OnExisting::reject};
+  }
+  std::optional<Question> operator()(const rpc::LeaseRevoke& revoke) const { return Question{{}, true, false, false, revoke.timeLeftMs}; }
+  std::optional<Question> operator()(const rpc::CountKeys& count) const { return Question{{}, false, false, true, count.timeLeftMs}; }
+  std::optional<Question> operator()(const rpc::ListKeys& list) const { return Question{{}, false, false, true, list.timeLeftMs}; }
+  template <class Other>
+  std::optional<Question> operator()(const Other&) const {
+    return std::nullopt;
+  }
+};
 
 // Who registers has the directory of that life: it has ended its lease there, or was it itself.
 bool vouches(const rpc::Registration& registration, Incarnation life) {
@@ -67,51 +96,58 @@ bool MasterCore::hasValuesOf(const Member& member, Incarnation life) {
 
 // One page of what an owner has. Extents are taken as used before anything is decided about the values in them: a value that is
 // refused stays in use until its owner says that nobody reads it.
-void MasterCore::inventory(Member& member, const rpc::Request& request, Time now) {
-  if (member.state != MemberState::reporting) return replyCode(member, request.id, Code::protocol, "no inventory is expected");
+void MasterCore::on(Member& member, OperationId id, const rpc::InventoryPage& page, Time now) {
+  if (member.state != MemberState::reporting) return replyCode(member, id, Code::protocol, "no inventory is expected");
   if (const auto expected = expected_.find(member.node()); expected != expected_.end())
     expected->second.until = std::max(expected->second.until, leaseEnd(settings_.lease, now));
-  rpc::Reply answer;
-  answer.id = request.id;
-  for (const rpc::Version& item : request.items) {
-    // The page does not count, so the inventory is never complete: the owner drops its values and registers anew. It is not ended here,
-    // for it may still be serving under a lease of the last term.
-    if (item.key.empty() || item.key.size() > kMaxKeyBytes || !item.putId || extentBytes(item.bytes) > member.space.capacity() ||
-        (!item.ssd && !member.space.adopt({item.offset, extentBytes(item.bytes)}, Use::inFlight)))
-      return replyCode(member, request.id, Code::protocol, "inventory: extents overlap or are none");
-    if (take(member, item)) {
-      ++counters_.revived;
-      continue;
-    }
-    FLUXON_MARK("master: a value of an inventory is refused");
-    ++counters_.inventoryRefused;
-    if (!item.ssd) member.space.unroute(item.offset);
-    answer.offsets.push_back(item.offset);
+  // The page does not count, so the inventory is never complete: the owner drops its values and registers anew. It is not ended here,
+  // for it may still be serving under a lease of the last term.
+  const auto senseless = [&] { replyCode(member, id, Code::protocol, "inventory: extents overlap or are none"); };
+  const auto possible = [&](const auto& value) {
+    return !value.key.empty() && value.key.size() <= kMaxKeyBytes && value.putId && extentBytes(value.bytes) <= member.space.capacity();
+  };
+  rpc::InventoryTaken taken;
+  for (const rpc::MemoryValue& value : page.memory) {
+    if (!possible(value) || !member.space.adopt({value.offset, extentBytes(value.bytes)}, Use::inFlight)) return senseless();
+    if (take(member, {value.key, value.putId, value.bytes, value.lease, Medium::memory, value.offset})) continue;
+    member.space.unroute(value.offset);
+    taken.refused.push_back(value.offset);
+  }
+  for (uint32_t i = 0; i < page.ssd.size(); ++i) {
+    const rpc::SsdValue& value = page.ssd[i];
+    if (!possible(value)) return senseless();
+    if (!take(member, {value.key, value.putId, value.bytes, {}, Medium::ssd})) taken.refusedSsd.push_back(i);
   }
   ++member.pages;
-  if (request.count != 0) member.pagesInAll = request.count;
-  if (member.pagesInAll == 0 || member.pages < member.pagesInAll) return reply(member, std::move(answer));
+  if (page.pages != 0) member.pagesInAll = page.pages;
+  if (member.pagesInAll == 0 || member.pages < member.pagesInAll) return reply(member, id, std::move(taken));
   // With this answer the owner serves: the next term must know that it may.
   join(member);
   record(member.node(), member.incarnation());
-  settling_.push_back({durable_.version, members_.at(member.node()), std::move(answer)});
+  settling_.push_back({durable_.version, members_.at(member.node()), rpc::Reply{id, Code::ok, {}, std::move(taken)}});
 }
 
-bool MasterCore::take(Member& member, const rpc::Version& item) {
-  if (item.ssd && !member.ssdLife) return false;
-  return member.before ? takeDormant(member, item) : recovering_ && member.inWindow && takeOfTerm(member, item);
+bool MasterCore::take(Member& member, const Listed& item) {
+  // An SSD without a life has no values.
+  const bool somewhere = item.medium == Medium::memory || member.ssdLife;
+  if (somewhere && (member.before ? takeDormant(member, item) : recovering_ && member.inWindow && takeOfTerm(member, item))) {
+    ++counters_.revived;
+    return true;
+  }
+  FLUXON_MARK("master: a value of an inventory is refused");
+  ++counters_.inventoryRefused;
+  return false;
 }
 
 // Of an earlier term: the highest put_id of a key is its latest completed put (invariant 6). Key leases have ended with their term.
-bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
+bool MasterCore::takeOfTerm(Member& member, const Listed& item) {
   if (item.lease || item.putId.term() >= identity_.term.value) return false;
   if (const auto bound = bounds_.find(item.key); bound != bounds_.end() && item.putId < bound->second) {
     FLUXON_MARK("master: an inventory lists what has ended in the window");
     return false;
   }
   KeyEntry& entry = table_.at(item.key);
-  const Replica taken = offered(member, item);
-  const bool known = replicaOf(entry, member, taken.medium());
+  const bool known = replicaOf(entry, member, item.medium);
   if (entry.change || known || entry.putId > item.putId || (entry.putId == item.putId && entry.bytes != item.bytes)) {
     table_.settle(entry);
     return false;
@@ -125,19 +161,19 @@ bool MasterCore::takeOfTerm(Member& member, const rpc::Version& item) {
     dropReplicas(entry);
     table_.setRoute(entry, item.putId, item.bytes, KeyLeaseId());
   }
-  addReplica(entry, taken);
+  addReplica(entry, item.at(member));
   return true;
 }
 
-bool MasterCore::takeDormant(Member& member, const rpc::Version& item) {
+bool MasterCore::takeDormant(Member& member, const Listed& item) {
   KeyEntry* entry = table_.find(item.key);
   if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
-  const Replica taken = offered(member, item);
+  const Replica taken = item.at(member);
   // With the last life, or with one before it that it had not taken over in full.
   for (const Member* before = member.before.get(); before; before = before->before.get()) {
-    const Replica* const dormant = replicaOf(*entry, *before, taken.medium());
-    if (!dormant || (item.ssd ? dormant->ssd != taken.ssd : dormant->offset != taken.offset)) continue;
-    dropReplica(*entry, *before, taken.medium());
+    const Replica* const dormant = replicaOf(*entry, *before, item.medium);
+    if (!dormant || dormant->ssd != taken.ssd || dormant->offset != taken.offset) continue;
+    dropReplica(*entry, *before, item.medium);
     addReplica(*entry, taken);
     return true;
   }
@@ -277,34 +313,12 @@ void MasterCore::bound(const KeyEntry& entry, PutId below) {
 
 // What cannot be answered while the window is open waits.
 bool MasterCore::waitsForWindow(Member& member, const rpc::Request& request, Time now) {
-  using Kind = rpc::RequestKind;
-  std::string key = request.key;
-  bool changes = true, asks = false;
-  switch (request.kind) {
-    case Kind::getStart: case Kind::stat: changes = false, asks = true; break;
-    case Kind::remove: {
-      const KeyEntry* const entry = table_.find(key);
-      asks = !entry || !entry->routed();
-      break;
-    }
-    case Kind::putDone: {
-      const auto put = member.puts.find(request.put);
-      if (put == member.puts.end()) return false;
-      key = put->second.key->key;
-      asks = (put->second.flags & shm::kRejectIfExists) != 0;
-      break;
-    }
-    case Kind::putReserved: asks = (request.flags & shm::kRejectIfExists) != 0; break;
-    case Kind::leaseRevoke: break;
-    case Kind::countPrefix: case Kind::list: key.clear(); break;
-    default: return false;
-  }
-  const bool whole = request.kind == Kind::countPrefix || request.kind == Kind::list;
-  if (!whole && (acknowledges_ || !changes) && (!asks || known(key))) return false;
+  const std::optional<Question> question = std::visit(AskedInWindow{table_, member}, request.body);
+  if (!question) return false;
+  if (!question->everyKey && (acknowledges_ || !question->changes) && (!question->asks || known(question->key))) return false;
   FLUXON_MARK("master: a request waits for the recovery window");
-  const bool given = request.timeLeftMs != 0 && request.kind != Kind::putReserved;
-  windowed_.add(key, given ? now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))) : Time::never(),
-                {&member, request});
+  const Time deadline = question->timeLeftMs != 0 ? now + timeLeft(question->timeLeftMs) : Time::never();
+  windowed_.add(question->key, deadline, {&member, request});
   return true;
 }
 

@@ -209,6 +209,7 @@ class Service::MasterServer final : public schema::Master::Server {
     out.setCluster(identity.cluster);
     out.setTerm(identity.term.value);
     out.setMaster(identity.incarnation.value);
+    out.setProtocol(rpc::kProtocolVersion);
     return kj::READY_NOW;
   }
 
@@ -239,6 +240,8 @@ class Service::MasterServer final : public schema::Master::Server {
   }
 
   kj::Promise<void> operator_(OperatorContext context) override {
+    const uint32_t protocol = context.getParams().getProtocol();
+    KJ_REQUIRE(protocol == rpc::kProtocolVersion, rpc::otherProtocol("fluxonctl", protocol));
     context.getResults().setOperator(kj::heap<OperatorServer>(service_));
     return kj::READY_NOW;
   }

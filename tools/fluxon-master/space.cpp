@@ -5,10 +5,9 @@
 // fit pass it.
 #include <algorithm>
 
+#include "base/mark.h"
 #include "master_core.h"
 
-
-#include "base/mark.h"
 namespace fluxon::master {
 namespace {
 
@@ -20,26 +19,28 @@ constexpr size_t kReplicasToKeepAhead = 32;
 }  // namespace
 
 // nullptr: answered. Else whose segment has no room now.
-Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request, Time now) {
+Member* MasterCore::lacksSpaceForPut(Member& member, OperationId id, const rpc::PutStart& request, Time now) {
   const auto refuse = [&](Code code, std::string detail) -> Member* {
     ++counters_.putsRefused;
-    replyCode(member, request.id, code, std::move(detail));
+    replyCode(member, id, code, std::move(detail));
     return nullptr;
   };
   std::string detail;
-  if (const Code code = refusePut(request, detail, now); code != Code::ok) return refuse(code, std::move(detail));
+  if (const Code code = refusePut(request.key, request.mode, request.lease, detail, now); code != Code::ok)
+    return refuse(code, std::move(detail));
   const uint64_t size = extentBytes(request.bytes);
   Member* home = &member;
   Member* asker = &member;
-  if (!request.after.empty()) {
+  if (!request.onBehalfOf.empty()) {
     // Only filled here: the request is that of another owner of the host.
-    const auto named = members_.find(request.after);
+    const auto named = members_.find(request.onBehalfOf);
     if (named == members_.end() || named->second->state != MemberState::joined ||
         named->second->registration().hostId != member.registration().hostId)
-      return refuse(Code::invalidArgument, "node '" + request.after + "' is no owner of this host");
+      return refuse(Code::invalidArgument, "node '" + request.onBehalfOf + "' is no owner of this host");
     asker = named->second.get();
   }
-  if (member.finishing && (asker != &member || (request.flags & rpc::kPlacedHere))) {
+  const bool placedHere = request.mode.home == PutMode::Home::here;
+  if (member.finishing && (asker != &member || placedHere)) {
     return refuse(Code::unavailable, "node " + member.node() + " is being drained and is about to leave");
   }
   // While no owner has an SSD, one that has room for the value has it itself.
@@ -61,13 +62,10 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
     home = others.front();
   }
   const bool sameHost = home->registration().hostId == member.registration().hostId;
-  if (home != &member && asker == &member && !(request.flags & rpc::kPlacedHere) && sameHost) {
+  if (home != &member && asker == &member && !placedHere && sameHost) {
     // Its clients reach that one as well: they fill the value in its place.
     ++counters_.placedElsewhere;
-    rpc::Reply answer;
-    answer.id = request.id;
-    answer.peer = peerOf(*home);
-    reply(member, std::move(answer));
+    reply(member, id, rpc::PutElsewhere{peerOf(*home)});
     return nullptr;
   }
   if (member.finishing) return refuse(Code::unavailable, "node " + member.node() + " is being drained and is about to leave");
@@ -84,31 +82,26 @@ Member* MasterCore::lacksSpaceForPut(Member& member, const rpc::Request& request
     return home;
   }
   KeyEntry& entry = table_.at(request.key);
-  entry.puts.emplace_back(&member, request.id);
-  Put& put = member.puts[request.id];
-  const Time deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000)));
-  put = {request.id, &entry, nextPutId(), extent->offset, request.bytes, request.flags, request.lease, deadline};
+  entry.puts.emplace_back(&member, id);
+  Put& put = member.puts[id];
+  const Time deadline = now + timeLeft(request.timeLeftMs);
+  put = {id, &entry, nextPutId(), extent->offset, request.bytes, request.mode, request.lease, deadline};
   put.since = now;
   ++counters_.putsStarted;
-  rpc::Reply answer;
-  answer.id = request.id;
-  answer.putId = put.putId;
-  answer.offset = put.offset;
+  rpc::PutGranted granted{put.putId, put.offset, {}};
   if (there) {
     ++counters_.placedElsewhere;
     put.home = home;
     put.homeOffset = there->offset;
-    answer.peer = peerOf(*home);
-    answer.fetch = true;
+    granted.home = peerOf(*home);
   }
-  reply(member, std::move(answer));
+  reply(member, id, std::move(granted));
   return nullptr;
 }
 
-void MasterCore::waitForSpace(Member& at, Member& member, rpc::Request request, Time now, unsigned stagings) {
-  const Duration patience =
-      std::min(settings_.putWait, milliseconds(static_cast<int64_t>(std::min<uint64_t>(request.timeLeftMs, 86'400'000))));
-  at.waiting.push_back({&member, std::move(request), now + patience, stagings});
+void MasterCore::waitForSpace(Member& at, Waiting waiting, uint64_t timeLeftMs, Time now) {
+  waiting.deadline = now + std::min(settings_.putWait, timeLeft(timeLeftMs));
+  at.waiting.push_back(std::move(waiting));
   askVictims(at, now);
 }
 
@@ -122,9 +115,10 @@ void MasterCore::serveWaiting(Member& member, Time now) {
     }
     Waiting next = std::move(*at);
     member.waiting.erase(at);
-    Member* const lacks = next.request.kind == rpc::RequestKind::putStart
-                              ? lacksSpaceForPut(*next.member, next.request, now)
-                              : lacksSpaceForGet(*next.member, next.request, Turn::first, next.stagings, now);
+    const auto* const put = std::get_if<rpc::PutStart>(&next.request);
+    Member* const lacks = put ? lacksSpaceForPut(*next.member, next.id, *put, now)
+                              : lacksSpaceForGet(*next.member, next.id, std::get<rpc::GetStart>(next.request), Turn::first,
+                                                 next.stagings, now);
     if (!lacks) continue;
     if (lacks == &member) {
       member.waiting.insert(member.waiting.begin() + static_cast<ptrdiff_t>(i), std::move(next));
@@ -146,9 +140,7 @@ void MasterCore::backOff(Member& member, Time now) {
 void MasterCore::askReserve(Member& member) {
   if (!member.wantsSpace() || !member.connected || member.space.bytes(Use::reserved) == 0) return;
   FLUXON_MARK("master: a reserve is asked back");
-  rpc::MasterMessage message;
-  message.kind = rpc::CommandKind::shrink;
-  outbox_.send(member, std::move(message));
+  outbox_.send(member, rpc::Shrink());
 }
 
 // A copy to here found no room.
@@ -166,7 +158,7 @@ MasterCore::Lacking MasterCore::lacking(const Member& member) const {
   if (first > space.reachable()) first = 0;
   lacking.bytes += first;
   for (const Waiting& waiting : member.waiting) {
-    const uint64_t size = extentBytes(waiting.request.bytes);
+    const uint64_t size = extentBytes(waiting.bytes);
     if (member.mayFit(waiting)) {
       lacking.bytes += size;
       if (first == 0) first = size;
@@ -213,25 +205,24 @@ void MasterCore::askVictims(Member& member, Time now) {
     }
     return;
   }
-  std::vector<rpc::Version> items;
+  std::vector<rpc::MemoryReplica> items;
   for (const uint64_t offset : victims) {
     const KeyEntry& entry = *space.find(offset)->key;
     items.push_back({std::string(entry.key), entry.putId, offset});
   }
-  order(member, rpc::CommandKind::reclaim, std::move(items));
+  give(member, rpc::Reclaim{{}, std::move(items)});
 }
 
-void MasterCore::reclaimDone(Member& member, const rpc::Request& request, Time now) {
-  replyCode(member, request.id, Code::ok);
-  const auto found = member.orders.find(request.command);
-  if (found == member.orders.end() || found->second.kind != rpc::CommandKind::reclaim) return;
-  const std::vector<rpc::Version> items = std::move(found->second.items);
-  member.orders.erase(found);
+void MasterCore::on(Member& member, OperationId id, const rpc::ReclaimDone& done, Time now) {
+  reply(member, id, rpc::Done());
+  const std::optional<rpc::Reclaim> order = answered<rpc::Reclaim>(member, done.order);
+  if (!order) return;
+  const std::vector<rpc::MemoryReplica>& items = order->replicas;
   size_t busy = 0;
   bool letGo = false;
   for (size_t i = 0; i < items.size(); ++i) {
     // An answer that is too short counts as busy: nothing is freed without the owner's word.
-    const rpc::ReclaimResult result = i < request.results.size() ? request.results[i] : rpc::ReclaimResult::busy;
+    const rpc::ReclaimResult result = i < done.results.size() ? done.results[i] : rpc::ReclaimResult::busy;
     MemberSpace::Record* record = member.space.find(items[i].offset);
     if (!record || (record->use != Use::reclaiming && record->use != Use::unrouted)) continue;
     // The place may have been released and given out again since: then this answer is about what was there before.

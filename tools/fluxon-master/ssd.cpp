@@ -31,22 +31,21 @@ bool isGone(Code code) { return code == Code::miss || code == Code::corrupt || c
 }  // namespace
 
 // What was there is readable no longer, and leaves the routes in slices: no next term is told of it.
-void MasterCore::ssdLife(Member& member, const rpc::Request& request) {
-  const Incarnation life(request.count);
+void MasterCore::on(Member& member, OperationId id, const rpc::SsdLife& ssd, Time) {
+  const Incarnation life = ssd.life;
   if (member.state == MemberState::joined) ssds_ = ssds_ - bool(member.ssdLife) + bool(life);
   if (life != member.ssdLife && !member.onSsd.empty()) {
     FLUXON_MARK("master: what was on an SSD is gone");
     forgets_.push_back(member.shared_from_this());
   }
   member.ssdLife = life;
-  replyCode(member, request.id, Code::ok);
+  reply(member, id, rpc::Done());
 }
 
-void MasterCore::ssdCommit(Member& member, const rpc::Request& request, Time now) {
-  rpc::Reply answer;
-  answer.id = request.id;
-  for (size_t i = 0; i < request.items.size(); ++i) {
-    const rpc::Version& item = request.items[i];
+void MasterCore::on(Member& member, OperationId id, const rpc::SsdCommit& commit, Time now) {
+  rpc::SsdTaken taken;
+  for (uint32_t i = 0; i < commit.values.size(); ++i) {
+    const rpc::SsdValue& item = commit.values[i];
     KeyEntry* const entry = table_.find(item.key);
     // Nor what has a key lease: an SSD does not know of it, and a next term would take it for good.
     const bool current = entry && !entry->change && entry->putId == item.putId && entry->bytes == item.bytes && !entry->lease;
@@ -54,7 +53,7 @@ void MasterCore::ssdCommit(Member& member, const rpc::Request& request, Time now
     if (!here || !member.ssdLife) {
       FLUXON_MARK("master: a commit to an SSD comes too late");
       ++counters_.ssdCommitsIgnored;
-      answer.offsets.push_back(i);
+      taken.ignored.push_back(i);
       continue;
     }
     ++counters_.ssdCommits;
@@ -65,16 +64,16 @@ void MasterCore::ssdCommit(Member& member, const rpc::Request& request, Time now
     dropReplica(*entry, member, Medium::ssd);
     addReplica(*entry, {&member, 0, member.ssdLife});
   }
-  reply(member, std::move(answer));
+  reply(member, id, std::move(taken));
   if (member.wantsSpace()) askVictims(member, now);
 }
 
-void MasterCore::ssdEvicted(Member& member, const rpc::Request& request) {
-  for (const rpc::Version& item : request.items) {
+void MasterCore::on(Member& member, OperationId id, const rpc::SsdEvicted& evicted, Time) {
+  for (const rpc::Version& item : evicted.values) {
     KeyEntry* const entry = table_.find(item.key);
     if (entry && loseSsd(*entry, member, item.putId, member.ssdLife)) ++counters_.ssdEvictions;
   }
-  replyCode(member, request.id, Code::ok);
+  reply(member, id, rpc::Done());
 }
 
 // The owner's word about what is on its SSD. The entry may be gone after it.
@@ -99,55 +98,39 @@ void MasterCore::loadFailed(Member& member, const Transfer& transfer, Code code)
   loseSsd(*transfer.key, member, transfer.putId, transfer.ssd);
 }
 
-void MasterCore::stage(Member& member, TransferId id, const rpc::Request& request, unsigned stagings) {
-  Transfer& transfer = member.transfers.at(id);
-  rpc::MasterMessage message;
-  message.kind = rpc::CommandKind::stage;
-  message.command = transfer.stage = OperationId(++orders_);
-  message.items.push_back({std::string(transfer.key->key), transfer.putId, transfer.staging, transfer.bytes, {}});
-  message.exportId = exportOf(transfer.stage);
-  message.timeLeftMs = request.timeLeftMs;
-  transfer.source->staging.emplace(transfer.stage, StagedGet{&member, id, request, stagings});
-  give(*transfer.source, std::move(message));
+void MasterCore::stage(Member& member, OperationId get, const rpc::GetStart& request, unsigned stagings) {
+  Transfer& transfer = member.transfers.at(get);
+  Member& source = *transfer.source;
+  rpc::Stage order{{}, std::string(transfer.key->key), transfer.putId, transfer.bytes, {{}, transfer.staging}, request.timeLeftMs};
+  order.to.id = exportOf(OrderId(orders_ + 1));
+  transfer.stage = give(source, std::move(order));
+  source.staging.emplace(transfer.stage, StagedGet{&member, get, request, stagings});
 }
 
-void MasterCore::staged(Member& member, const rpc::Request& request, Time now) {
-  replyCode(member, request.id, Code::ok);
-  const auto found = member.orders.find(request.command);
-  if (found == member.orders.end() || found->second.kind != rpc::CommandKind::stage) return;
-  const rpc::Version item = std::move(found->second.items.front());
-  member.orders.erase(found);
-  const auto waiting = member.staging.find(request.command);
+void MasterCore::on(Member& member, OperationId id, const rpc::Staged& staged, Time now) {
+  reply(member, id, rpc::Done());
+  const std::optional<rpc::Stage> order = answered<rpc::Stage>(member, staged.order);
+  if (!order) return;
+  const auto waiting = member.staging.find(staged.order);
   if (waiting == member.staging.end()) {
     FLUXON_MARK("master: what is staged is not wanted any more");
-    if (request.code == Code::ok) return unstage(member, request.command, item);
-    member.space.free(item.offset);
+    if (staged.code == Code::ok) return unstage(member, staged.order, order->to.offset);
+    member.space.free(order->to.offset);
     return serveWaiting(member, now);
   }
   StagedGet get = std::move(waiting->second);
   member.staging.erase(waiting);
-  if (request.code == Code::ok) {
-    const Transfer& transfer = get.member->transfers.at(get.transfer);
-    rpc::Reply answer;
-    answer.id = get.request.id;
-    answer.putId = transfer.putId;
-    answer.bytes = transfer.bytes;
-    answer.peer = peerOf(member);
-    answer.fetch = true;
-    answer.offset = transfer.offset;
-    answer.exportId = exportOf(request.command);
-    answer.sourceOffset = transfer.staging;
-    return reply(*get.member, std::move(answer));
-  }
-  const Transfer& transfer = get.member->transfers.at(get.transfer);
-  loadFailed(member, transfer, request.code);
-  member.space.free(item.offset);
+  const Transfer& transfer = get.member->transfers.at(get.id);
+  if (staged.code == Code::ok)
+    return reply(*get.member, get.id, rpc::FetchFrom{transfer.putId, transfer.bytes, transfer.offset, peerOf(member), order->to});
+  loadFailed(member, transfer, staged.code);
+  member.space.free(order->to.offset);
   dropStaged(get);
   if (++get.stagings == kStagings) {
-    replyCode(*get.member, get.request.id, Code::unavailable, "no node could bring the value from its SSD, at last " + member.node());
+    replyCode(*get.member, get.id, Code::unavailable, "no node could bring the value from its SSD, at last " + member.node());
   } else {
-    get.request.after = member.node();
-    find(*get.member, get.request, Turn::first, get.stagings, now);
+    get.request.avoid = member.node();
+    find(*get.member, get.id, get.request, Turn::first, get.stagings, now);
   }
   serveWaiting(member, now);
   serveWaiting(*get.member, now);
@@ -155,27 +138,21 @@ void MasterCore::staged(Member& member, const rpc::Request& request, Time now) {
 
 // The get goes on without it. Nobody has heard of its target, and there is nothing to unstage.
 void MasterCore::dropStaged(const StagedGet& get) {
-  Transfer& transfer = get.member->transfers.at(get.transfer);
+  Transfer& transfer = get.member->transfers.at(get.id);
   get.member->space.free(transfer.offset);
-  transfer.stage = OperationId();
-  dropTransfer(*get.member, get.transfer);
+  transfer.stage = OrderId();
+  dropTransfer(*get.member, get.id);
 }
 
-void MasterCore::unstage(Member& source, OperationId stage, rpc::Version item) {
-  rpc::MasterMessage message;
-  message.kind = rpc::CommandKind::unstage;
-  message.command = OperationId(++orders_);
-  message.items.push_back(std::move(item));
-  message.exportId = exportOf(stage);
-  give(source, std::move(message));
+void MasterCore::unstage(Member& source, OrderId stage, uint64_t offset) {
+  source.unstaging.emplace(give(source, rpc::Unstage{{}, exportOf(stage)}), offset);
 }
 
-void MasterCore::unstaged(Member& member, const rpc::Request& request, Time now) {
-  replyCode(member, request.id, Code::ok);
-  const auto found = member.orders.find(request.command);
-  if (found == member.orders.end() || found->second.kind != rpc::CommandKind::unstage) return;
-  member.space.free(found->second.items.front().offset);
-  member.orders.erase(found);
+void MasterCore::on(Member& member, OperationId id, const rpc::Unstaged& unstaged, Time now) {
+  reply(member, id, rpc::Done());
+  if (!answered<rpc::Unstage>(member, unstaged.order)) return;
+  const auto place = member.unstaging.extract(unstaged.order);
+  member.space.free(place.mapped());
   serveWaiting(member, now);
 }
 

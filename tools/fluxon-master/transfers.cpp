@@ -12,7 +12,6 @@
 #include "base/check.h"
 #include "base/mark.h"
 #include "master_core.h"
-#include "shm/client_format.h"
 
 namespace fluxon::master {
 namespace {
@@ -27,12 +26,12 @@ bool sameHost(const Member& a, const Member& b) { return a.registration().hostId
 bool reachable(const Member& source, const Member& target) { return sameHost(source, target) || !source.registration().link.empty(); }
 
 // The value can be read where it is.
-bool inPlace(const Member& source, const Member& asker, const rpc::Request& request) {
-  return &source == &asker || (sameHost(source, asker) && !(request.flags & (rpc::kFarOnly | rpc::kBringHere)));
+bool inPlace(const Member& source, const Member& asker, rpc::NeighbourUse neighbours) {
+  return &source == &asker || (sameHost(source, asker) && neighbours == rpc::NeighbourUse::read);
 }
 // It can be brought from there. What is on an SSD comes by the link alone.
-bool fetchable(const Replica& replica, const Member& asker, const rpc::Request& request) {
-  const bool copied = sameHost(*replica.member, asker) && (request.flags & rpc::kBringHere) && !replica.ssd;
+bool fetchable(const Replica& replica, const Member& asker, rpc::NeighbourUse neighbours) {
+  const bool copied = sameHost(*replica.member, asker) && neighbours == rpc::NeighbourUse::copy && !replica.ssd;
   return copied || !replica.member->registration().link.empty();
 }
 bool has(const KeyEntry& entry, const Member& member) { return replicaOf(entry, member, Medium::memory); }
@@ -63,7 +62,7 @@ std::vector<Member*> MasterCore::candidates(const Member& asker, uint64_t size, 
 
 // A readable replica, in memory rather than on an SSD: of the asker, of one of its host, of one of its sub-cluster, any, in turn; not of
 // the one that just failed it while there is another, nor of one to which there is no way.
-const Replica* MasterCore::chooseSource(const KeyEntry& entry, const Member& asker, const rpc::Request& request) {
+const Replica* MasterCore::chooseSource(const KeyEntry& entry, const Member& asker, const rpc::GetStart& request) {
   const Replica* best = nullptr;
   int bestRank = INT_MIN;
   ++rotate_;
@@ -71,59 +70,55 @@ const Replica* MasterCore::chooseSource(const KeyEntry& entry, const Member& ask
     const Replica& replica = entry.replicas[(i + rotate_) % entry.replicas.size()];
     if (!replica.readable()) continue;
     const Member& member = *replica.member;
-    const bool near = inPlace(member, asker, request);
+    const bool near = inPlace(member, asker, request.neighbours);
     int rank = &member == &asker ? 3 : near ? 2 : member.registration().label == asker.registration().label ? 1 : 0;
     if (!replica.ssd) rank += 10;
-    if (member.node() == request.after && (&member != &asker || replica.ssd)) rank -= 20;
-    if (!near && !fetchable(replica, asker, request)) rank -= 40;
+    if (member.node() == request.avoid && (&member != &asker || replica.ssd)) rank -= 20;
+    if (!near && !fetchable(replica, asker, request.neighbours)) rank -= 40;
     if (rank > bestRank) best = &replica, bestRank = rank;
   }
   return best;
 }
 
-void MasterCore::getStart(Member& member, const rpc::Request& request, Time now) {
+void MasterCore::on(Member& member, OperationId id, const rpc::GetStart& request, Time now) {
   ++counters_.gets;
-  find(member, request, Turn::last, 0, now);
+  find(member, id, request, Turn::last, 0, now);
 }
 
-void MasterCore::find(Member& member, const rpc::Request& request, Turn turn, unsigned stagings, Time now) {
-  Member* const lacks = lacksSpaceForGet(member, request, turn, stagings, now);
+void MasterCore::find(Member& member, OperationId id, const rpc::GetStart& request, Turn turn, unsigned stagings, Time now) {
+  Member* const lacks = lacksSpaceForGet(member, id, request, turn, stagings, now);
   if (!lacks) return;
-  rpc::Request waiting = request;
   const KeyEntry* entry = table_.find(request.key);
-  waiting.bytes = entry ? entry->bytes : 0;
-  waitForSpace(*lacks, member, std::move(waiting), now, stagings);
+  waitForSpace(*lacks, {&member, id, request, entry ? entry->bytes : 0, {}, stagings}, request.timeLeftMs, now);
 }
 
 // nullptr: answered, or to be answered when it is staged. Only a value that must be brought here needs room, and waits behind those who
 // came before; it needs room at its source as well if that must stage it. Else whose segment has none.
-Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request, Turn turn, unsigned stagings, Time now) {
+Member* MasterCore::lacksSpaceForGet(Member& member, OperationId id, const rpc::GetStart& request, Turn turn, unsigned stagings,
+                                     Time now) {
   KeyEntry* entry = table_.find(request.key);
-  if (entry && deferIfChanging(*entry, member, request)) return nullptr;
+  if (entry && entry->change) {
+    defer(*entry, member, {id, request});
+    return nullptr;
+  }
   const Replica* const replica = entry ? chooseSource(*entry, member, request) : nullptr;
   if (!replica) {
     ++counters_.getMisses;
-    replyCode(member, request.id, Code::miss);
+    replyCode(member, id, Code::miss);
     return nullptr;
   }
   Member& source = *replica->member;
-  const bool own = &source == &member, near = inPlace(source, member, request);
-  rpc::Reply answer;
-  answer.id = request.id;
-  answer.putId = entry->putId;
-  answer.bytes = entry->bytes;
-  answer.peer = peerOf(source);
-  answer.ssd = bool(replica->ssd);
+  const bool own = &source == &member, near = inPlace(source, member, request.neighbours);
   if (near && !(own && replica->ssd)) {
-    reply(member, std::move(answer));
+    reply(member, id, rpc::ReadAt{entry->putId, entry->bytes, peerOf(source), bool(replica->ssd)});
     return nullptr;
   }
-  if (!near && !fetchable(*replica, member, request)) {
-    replyCode(member, request.id, Code::unavailable, "node " + source.node() + ", which has the value, has no link");
+  if (!near && !fetchable(*replica, member, request.neighbours)) {
+    replyCode(member, id, Code::unavailable, "node " + source.node() + ", which has the value, has no link");
     return nullptr;
   }
   if (extentBytes(entry->bytes) > member.space.capacity()) {
-    replyCode(member, request.id, Code::tooLarge,
+    replyCode(member, id, Code::tooLarge,
               std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity()));
     return nullptr;
   }
@@ -138,22 +133,26 @@ Member* MasterCore::lacksSpaceForGet(Member& member, const rpc::Request& request
     return &source;
   }
   size_t durable = 0;
-  for (const auto& [other, id] : entry->transfers) durable += other->transfers.at(id).durable;
+  for (const auto& [other, copy] : entry->transfers) durable += other->transfers.at(copy).durable;
   Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
   transfer.durable = durable < kDurableAtOnce && !member.draining && !has(*entry, member);
   transfer.since = now;
   transfer.source = &source;
   transfer.ssd = replica->ssd;
   if (staged) transfer.staging = staging->offset;
-  const TransferId id{false, request.id};
   entry->transfers.emplace_back(&member, id);
   member.transfers.emplace(id, std::move(transfer));
   counters_.fetches += !own;
   counters_.ssdLoads += bool(replica->ssd);
-  if (staged) return stage(member, id, request, stagings), nullptr;
-  answer.fetch = true;
-  answer.offset = extent->offset;
-  reply(member, std::move(answer));
+  if (staged) {
+    stage(member, id, request, stagings);
+    return nullptr;
+  }
+  if (own) {
+    reply(member, id, rpc::LoadHere{entry->putId, entry->bytes, extent->offset});
+  } else {
+    reply(member, id, rpc::FetchFrom{entry->putId, entry->bytes, extent->offset, peerOf(source), {}});
+  }
   return nullptr;
 }
 
@@ -165,7 +164,7 @@ void MasterCore::dropTransfer(Member& member, TransferId id) {
   std::erase(transfer.key->transfers, std::pair(&member, id));
   // What is not exported yet is unstaged when it is.
   if (transfer.stage && transfer.source && transfer.source->staging.erase(transfer.stage) == 0)
-    unstage(*transfer.source, transfer.stage, {std::string(transfer.key->key), transfer.putId, transfer.staging, transfer.bytes, {}});
+    unstage(*transfer.source, transfer.stage, transfer.staging);
   if (transfer.origin) {
     FLUXON_MARK("master: a put cannot be brought to its home");
     const auto put = transfer.origin->puts.find(transfer.put);
@@ -176,92 +175,88 @@ void MasterCore::dropTransfer(Member& member, TransferId id) {
     return replyCode(*transfer.origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
   }
   if (transfer.spread && transfer.spread.use_count() == 1 && transfer.spread->origin)
-    reply(*transfer.spread->origin, transfer.spread->answer);
+    reply(*transfer.spread->origin, transfer.spread->request, transfer.spread->answer);
   table_.settle(*transfer.key);
 }
 
-void MasterCore::getDone(Member& member, const rpc::Request& request, Time now) {
-  const TransferId id = request.command ? TransferId{true, request.command} : TransferId{false, request.put};
-  rpc::Reply answer;
-  answer.id = request.id;
+void MasterCore::on(Member& member, OperationId id, const rpc::GetDone& done, Time now) {
+  copyEnded(member, id, done.get, done.code, now);
+}
+
+void MasterCore::on(Member& member, OperationId id, const rpc::ReplicateDone& done, Time now) {
+  const auto found = member.transfers.find(done.order);
+  if (found == member.transfers.end()) return reply(member, id, rpc::CopyEnded());
+  const Transfer& transfer = found->second;
+  // The only copy of a put that waits for it is published from here.
+  const bool publishes = transfer.origin && done.code == Code::ok;
+  if (publishes && transfer.key->change) return defer(*transfer.key, member, {id, done});
+  member.orders.erase(done.order);
+  if (!publishes) return copyEnded(member, id, done.order, done.code, now);
+  const Put& put = transfer.origin->puts.at(transfer.put);
+  publish(*transfer.origin, put.done, transfer.put, now, {&member, done.order, id});
+}
+
+void MasterCore::copyEnded(Member& member, OperationId request, TransferId id, Code code, Time now) {
   const auto found = member.transfers.find(id);
-  if (found == member.transfers.end()) return reply(member, std::move(answer));
+  if (found == member.transfers.end()) return reply(member, request, rpc::CopyEnded());
   Transfer& transfer = found->second;
   KeyEntry& entry = *transfer.key;
-  answer.putId = transfer.putId;
-  if (transfer.origin && request.code == Code::ok) {
-    // The only copy of a put that waits for it: it is published from here.
-    if (deferIfChanging(entry, member, request)) return;
-    member.orders.erase(request.command);
-    const Put& put = transfer.origin->puts.at(transfer.put);
-    return publish(*transfer.origin, put.done, transfer.put, now, {&member, id, request.id});
-  }
-  if (request.command) member.orders.erase(request.command);
-  if (request.code == Code::ok && transfer.durable && entry.putId == transfer.putId && !entry.change && !has(entry, member)) {
+  rpc::CopyEnded answer{transfer.putId, false, {}};
+  if (code == Code::ok && transfer.durable && entry.putId == transfer.putId && !entry.change && !has(entry, member)) {
     addReplica(entry, {&member, transfer.offset});
     answer.published = true;
     answer.lease = entry.lease;
     ++counters_.replicasMade;
-    if (transfer.spread) ++transfer.spread->answer.count;
+    if (transfer.spread) ++transfer.spread->answer.replicas;
   } else {
-    if (request.code == Code::ok && entry.putId != transfer.putId) FLUXON_MARK("master: a transfer brings an older value");
-    if (request.code == Code::ok && entry.change) FLUXON_MARK("master: a transfer ends during a change");
-    if (request.code != Code::ok) FLUXON_MARK("master: a transfer fails");
-    if (request.code != Code::ok && transfer.ssd && transfer.source == &member) loadFailed(member, transfer, request.code);
+    if (code == Code::ok && entry.putId != transfer.putId) FLUXON_MARK("master: a transfer brings an older value");
+    if (code == Code::ok && entry.change) FLUXON_MARK("master: a transfer ends during a change");
+    if (code != Code::ok) FLUXON_MARK("master: a transfer fails");
+    if (code != Code::ok && transfer.ssd && transfer.source == &member) loadFailed(member, transfer, code);
     member.space.unroute(transfer.offset);
-    counters_.transfersFailed += request.code != Code::ok;
+    counters_.transfersFailed += code != Code::ok;
   }
   Member* const source = transfer.source;
   dropTransfer(member, id);
-  reply(member, std::move(answer));
+  reply(member, request, answer);
   if (source && source->draining && !source->toMove.empty()) {
     source->retryMove = now;
     moveOut(*source, now);
   }
 }
 
-// Orders a copy of a readable value, or of what the source has exported there. False: there is no way to it.
-bool MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, const uint64_t* exportedAt, uint64_t timeLeftMs,
-                           Transfer transfer) {
-  if (!reachable(source, to)) return false;
-  rpc::MasterMessage message;
-  message.kind = rpc::CommandKind::replicate;
-  message.command = OperationId(++orders_);
-  message.items.push_back({std::string(entry.key), transfer.putId, transfer.offset, transfer.bytes, entry.lease});
-  message.peer = peerOf(source);
-  if (exportedAt) message.exportId = ExportId(transfer.putId.value);
-  message.sourceOffset = exportedAt ? *exportedAt : 0;
-  message.timeLeftMs = timeLeftMs;
-  const TransferId id{true, message.command};
+// Orders a copy of a readable value, or of what the source has exported there. No order: there is no way to it.
+OrderId MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, std::optional<rpc::Exported> exported, uint64_t timeLeftMs,
+                              Transfer transfer) {
+  if (!reachable(source, to)) return {};
+  const OrderId id = give(to, rpc::Replicate{{}, std::string(entry.key), transfer.putId, transfer.bytes, transfer.offset, peerOf(source),
+                                             exported, timeLeftMs});
   transfer.key->transfers.emplace_back(&to, id);
   to.transfers.emplace(id, std::move(transfer));
-  give(to, std::move(message));
-  return true;
+  return id;
 }
 
 // The writer has filled its place of a put whose value shall lie at another member, who now comes for it.
 void MasterCore::sendHome(Member& member, Put& put, OperationId request, Time now) {
   if (put.done) return replyCode(member, request, Code::protocol, "the put is done already");
   put.done = request;
-  put.copy = {true, OperationId(orders_ + 1)};
   Transfer transfer{put.key, put.putId, put.homeOffset, put.bytes};
   transfer.source = &member;
   transfer.origin = &member;
   transfer.since = now;
   transfer.put = put.operation;
-  if (!replicate(*put.key, member, *put.home, &put.offset, kCopyMs, std::move(transfer))) {
-    put.copy = {};
+  put.copy = replicate(*put.key, member, *put.home, rpc::Exported{ExportId(put.putId.value), put.offset}, kCopyMs, std::move(transfer));
+  if (!put.copy) {
     abandonPut(member, put.operation);
     replyCode(member, request, Code::unavailable, "this node has no link");
   }
 }
 
 // A put that is done is to be on more owners: answered when the copies are made, or cannot be.
-void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
-  auto spread = std::make_shared<Spread>(Spread{&member, {}});
-  spread->answer.id = request.id;
-  KeyEntry* const entry = table_.find(request.key);
-  const bool current = entry && !entry->change && request.items.size() == 1 && entry->putId == request.items.front().putId;
+void MasterCore::on(Member& member, OperationId id, const rpc::Spread& request, Time now) {
+  const auto spread = std::make_shared<Spread>(Spread{&member, id});
+  KeyEntry* const entry = table_.find(request.value.key);
+  const bool current = entry && !entry->change && entry->putId == request.value.putId;
   Member* source = nullptr;
   uint64_t copies = 0;
   for (const Replica& replica : current ? entry->replicas : std::vector<Replica>()) {
@@ -269,12 +264,12 @@ void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
     ++copies;
     if (!source || replica.member == &member) source = replica.member;
   }
-  spread->answer.count = copies;
+  spread->answer.replicas = copies;
   std::vector<Member*> others = source ? candidates(*source, extentBytes(entry->bytes), now) : std::vector<Member*>();
   // A copy on another host outlives more.
   std::stable_partition(others.begin(), others.end(), [&](const Member* other) { return !sameHost(*other, *source); });
   for (Member* other : others) {
-    if (copies >= request.count) break;
+    if (copies >= request.replicas) break;
     if (has(*entry, *other)) continue;
     const std::optional<Extent> extent = other->space.allocate(entry->bytes, Use::inFlight);
     if (!extent) {
@@ -286,13 +281,13 @@ void MasterCore::spread(Member& member, const rpc::Request& request, Time now) {
     transfer.source = source;
     transfer.since = now;
     transfer.spread = spread;
-    if (replicate(*entry, *source, *other, nullptr, request.timeLeftMs, std::move(transfer))) {
+    if (replicate(*entry, *source, *other, {}, request.timeLeftMs, std::move(transfer))) {
       ++copies;
     } else {
       other->space.free(extent->offset);
     }
   }
-  if (spread.use_count() == 1) reply(member, std::move(spread->answer));
+  if (spread.use_count() == 1) reply(member, id, spread->answer);
 }
 
 Error MasterCore::drain(const std::string& node, Time now) {
@@ -374,7 +369,7 @@ bool MasterCore::moveAway(KeyEntry& entry, Member& from, Time now) {
     transfer.durable = true;
     transfer.source = &from;
     transfer.since = now;
-    if (replicate(entry, from, *to, nullptr, kCopyMs, std::move(transfer))) return true;
+    if (replicate(entry, from, *to, {}, kCopyMs, std::move(transfer))) return true;
     to->space.free(extent->offset);
   }
   const auto able = std::find_if(others.begin(), others.end(), [&](const Member* to) { return size <= to->space.reachable(); });
@@ -392,9 +387,7 @@ void MasterCore::letLeave(Member& member, Time now) {
   }
   member.leaving = true;
   member.retryMove = now + kLeavePause;
-  rpc::MasterMessage message;
-  message.kind = rpc::CommandKind::leave;
-  if (member.connected) outbox_.send(member, std::move(message));
+  if (member.connected) outbox_.send(member, rpc::Leave());
 }
 
 }  // namespace fluxon::master

@@ -12,6 +12,12 @@
 namespace fluxon::owner {
 namespace {
 
+// The flags that a command of the kind may have.
+uint32_t flagsKnown(shm::CommandKind kind) {
+  if (kind == shm::CommandKind::putStart || kind == shm::CommandKind::putInline) return shm::kPutFlags;
+  return kind == shm::CommandKind::get ? shm::kGetFlags : 0;
+}
+
 void wake(shm::Half& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
 
 }  // namespace
@@ -48,17 +54,25 @@ ClientRing::Next ClientRing::next(uint32_t& slot, Command& command) {
   const shm::CommandRequest request = from.request;
   // The copy is what counts: the compiler may not look at the client's memory again.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (request.keyBytes > kMaxKeyBytes || request.extraBytes > shm::kPayloadBytes - kMaxKeyBytes) {
+  const auto kind = static_cast<shm::CommandKind>(request.kind);
+  if (request.keyBytes > kMaxKeyBytes || request.extraBytes > shm::kPayloadBytes - kMaxKeyBytes ||
+      (request.flags & ~flagsKnown(kind)) != 0) {
     answer(slot, Answer{.code = Code::protocol});
     return Next::refused;
   }
   command = Command{};
-  command.kind = static_cast<shm::CommandKind>(request.kind);
+  command.kind = kind;
   if (abandoned && !afterwards(command.kind)) {
     answer(slot, Answer{});  // lets the slot go
     return Next::over;
   }
-  command.flags = request.flags;
+  if (kind == shm::CommandKind::get) {
+    const auto has = [&](uint32_t flag) { return (request.flags & flag) != 0; };
+    command.get = {has(shm::kHold), has(shm::kLocalOnly), has(shm::kPlacedHere), has(shm::kBringHere)};
+  } else {
+    command.put = shm::putModeOf(request.flags);
+    command.replicas = static_cast<uint8_t>(request.flags >> shm::kReplicasShift);
+  }
   command.key.assign(file_.payloads[slot], request.keyBytes);
   command.extra.assign(file_.payloads[slot] + request.keyBytes, request.extraBytes);
   command.valueBytes = request.valueBytes;

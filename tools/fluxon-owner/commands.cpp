@@ -17,6 +17,7 @@ uint64_t timeLeftMs(Time deadline, Time now) { return deadline > now ? static_ca
 
 void OwnerCore::command(Caller caller, Command command, Time now) {
   using Kind = shm::CommandKind;
+  const uint64_t left = timeLeftMs(command.deadline, now);
   switch (command.kind) {
     case Kind::get: get(caller, std::move(command), now); break;
     case Kind::putStart: putStart(caller, std::move(command), now); break;
@@ -29,37 +30,19 @@ void OwnerCore::command(Caller caller, Command command, Time now) {
         break;
       }
       [[fallthrough]];
-    case Kind::stat: {
-      rpc::Request request;
-      request.kind = rpc::RequestKind::stat;
-      forward(caller, command, std::move(request), now);
-      break;
-    }
-    case Kind::remove: {
+    case Kind::stat: forward(caller, command, rpc::StatKey{.key = command.key, .timeLeftMs = left}, now); break;
+    case Kind::remove:
       ++counters_.removes;
-      rpc::Request request;
-      request.kind = rpc::RequestKind::remove;
-      forward(caller, command, std::move(request), now);
+      forward(caller, command, rpc::RemoveKey{.key = command.key, .timeLeftMs = left}, now);
       break;
-    }
-    case Kind::countPrefix: case Kind::list: {
-      rpc::Request request;
-      request.kind = command.kind == Kind::list ? rpc::RequestKind::list : rpc::RequestKind::countPrefix;
-      request.after = command.extra;
-      request.count = command.valueBytes;
-      forward(caller, command, std::move(request), now);
+    case Kind::countPrefix: forward(caller, command, rpc::CountKeys{.prefix = command.key, .timeLeftMs = left}, now); break;
+    case Kind::list:
+      forward(caller, command,
+              rpc::ListKeys{.prefix = command.key, .after = command.extra, .limit = command.valueBytes, .timeLeftMs = left}, now);
       break;
-    }
-    case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: {
-      rpc::Request request;
-      request.kind = command.kind == Kind::leaseGrant       ? rpc::RequestKind::leaseGrant
-                     : command.kind == Kind::leaseKeepAlive ? rpc::RequestKind::leaseKeepAlive
-                                                            : rpc::RequestKind::leaseRevoke;
-      request.lease = command.lease;
-      request.ttlMs = command.valueBytes;
-      forward(caller, command, std::move(request), now);
-      break;
-    }
+    case Kind::leaseGrant: forward(caller, command, rpc::LeaseGrant{.ttlMs = command.valueBytes}, now); break;
+    case Kind::leaseKeepAlive: forward(caller, command, rpc::LeaseKeepAlive{.lease = command.lease}, now); break;
+    case Kind::leaseRevoke: forward(caller, command, rpc::LeaseRevoke{.lease = command.lease, .timeLeftMs = left}, now); break;
     case Kind::scrub: scrub(caller); break;
     default: answerCode(caller, Code::protocol, "unknown command"); break;
   }
@@ -78,14 +61,12 @@ std::string OwnerCore::noLease() const {
   return "no serving lease: " + (apartBecause_.empty() ? "the master does not answer" : apartBecause_);
 }
 
-void OwnerCore::forward(Caller caller, const Command& command, rpc::Request request, Time now) {
+void OwnerCore::forward(Caller caller, const Command& command, rpc::Request::Body question, Time now) {
   if (!serving(now) || !listening_ || reporting_) {
     answerCode(caller, Code::unavailable, noLease());
     return;
   }
-  request.key = command.key;
-  request.timeLeftMs = timeLeftMs(command.deadline, now);
-  this->request(std::move(request), caller, command.kind);
+  request(std::move(question), caller, command.kind);
 }
 
 // True: answered, with the committed slot.
@@ -97,7 +78,7 @@ bool OwnerCore::answerLocal(Caller caller, const Command& command) {
   answer.putId = directory_.putId(*slot);
   answer.offset = directory_.offset(*slot);
   answer.valueBytes = directory_.payloadBytes(*slot);
-  answer.hold = (command.flags & shm::kHold) != 0;
+  answer.hold = command.get.hold;
   host_.answer(caller, std::move(answer));
   return true;
 }
@@ -113,14 +94,14 @@ bool OwnerCore::mustWait(const Command& command) const {
 }
 
 void OwnerCore::get(Caller caller, Command command, Time now) {
-  if (!std::exchange(command.counted, true)) counters_.ringGets += !command.sentHere();
+  if (!std::exchange(command.counted, true)) counters_.ringGets += !command.get.sentHere();
   if (!serving(now)) {
     answerCode(caller, Code::unavailable, noLease());
   } else if (answerLocal(caller, command)) {
   } else if (mustWait(command)) {
     const std::string key = command.key;
     controls_[key].waiting.push_back({caller, std::move(command)});
-  } else if (command.flags & shm::kLocalOnly) {
+  } else if (command.get.localOnly) {
     answerCode(caller, Code::miss);
   } else if (!listening_ || reporting_) {
     answerCode(caller, Code::unavailable, "this owner joins again" + (apartBecause_.empty() ? "" : ": " + apartBecause_));
@@ -147,13 +128,12 @@ void OwnerCore::askRoute(Caller caller, Command command, Time now) {
   }
   control.asking = true;
   ++control.open;
-  rpc::Request request;
-  request.kind = rpc::RequestKind::getStart;
-  request.key = key;
-  request.after = command.avoid;
-  request.flags = (command.far ? rpc::kFarOnly : 0) | (command.flags & shm::kBringHere ? rpc::kBringHere : 0);
-  request.timeLeftMs = timeLeftMs(command.deadline, now);
-  this->request(std::move(request), caller, command.kind).asked = std::move(command);
+  const rpc::NeighbourUse neighbours = command.get.bringHere ? rpc::NeighbourUse::copy
+                                      : command.far          ? rpc::NeighbourUse::none
+                                                             : rpc::NeighbourUse::read;
+  rpc::GetStart start{
+      .key = key, .neighbours = neighbours, .avoid = command.avoid, .timeLeftMs = timeLeftMs(command.deadline, now)};
+  request(std::move(start), caller, command.kind).asked = std::move(command);
 }
 
 // Runs it again after a pause that grows to 128 ms, and at its deadline answers it `unavailable`.
@@ -176,19 +156,17 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
   // What the master may refuse is asked first, before an older value of ours is given up for it.
   const bool isInline = command.kind == shm::CommandKind::putInline;
   const std::string asker = isInline ? std::string() : command.extra;  // whose request it is, if the value is only filled here
-  const bool plain = (command.flags & (shm::kRejectIfExists | shm::kRejectIfInFlight)) == 0 && !command.lease && asker.empty();
+  const bool plain = !command.put.rejects() && !command.lease && asker.empty();
   const std::optional<uint64_t> offset = plain ? reserve_.take(size, now) : std::nullopt;
   open(command.key);
   if (!offset) {
-    rpc::Request request;
-    request.kind = rpc::RequestKind::putStart;
-    request.key = command.key;
-    request.after = asker;
-    request.bytes = command.valueBytes;
-    request.flags = command.flags;
-    request.lease = command.lease;
-    request.timeLeftMs = timeLeftMs(command.deadline, now);
-    this->request(std::move(request), caller, command.kind).asked = std::move(command);
+    rpc::PutStart start{.key = command.key,
+                        .bytes = command.valueBytes,
+                        .mode = command.put,
+                        .lease = command.lease,
+                        .timeLeftMs = timeLeftMs(command.deadline, now),
+                        .onBehalfOf = asker};
+    request(std::move(start), caller, command.kind).asked = std::move(command);
     return;
   }
   const std::optional<uint32_t> slot = directory_.grant(command.key, keyHash(command.key), *offset, command.valueBytes,
@@ -200,8 +178,11 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
     return close(command.key, now);
   }
   ++counters_.putsFromReserve;
-  puts_[*slot] = Put{isInline ? ClientId() : caller.client, OperationId(), PutId(), command.flags, command.lease, false};
-  puts_[*slot].since = now;
+  puts_[*slot] = Put{.client = isInline ? ClientId() : caller.client,
+                     .mode = command.put,
+                     .replicas = command.replicas,
+                     .lease = command.lease,
+                     .since = now};
   if (isInline) {
     std::memcpy(segment_ + *offset, command.extra.data(), command.extra.size());
     return submit(*slot, caller, command.kind, now);

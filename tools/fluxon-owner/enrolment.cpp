@@ -18,6 +18,7 @@ Enrolment::Enrolment(OwnerCore& core, shm::DirectoryHeader& header, std::string 
 }
 
 Error Enrolment::met(const rpc::Hello& hello, Time now) {
+  if (hello.protocol != rpc::kProtocolVersion) return {Code::protocol, rpc::otherProtocol("the master", hello.protocol)};
   if (hello.cluster != cluster_) return {Code::badConfig, "the master serves cluster '" + hello.cluster + "', not '" + cluster_ + "'"};
   // Terms count within one cluster id: a cluster whose state was made anew begins again.
   const uint64_t cluster = std::strtoull(hello.clusterId.c_str(), nullptr, 16);

@@ -15,9 +15,10 @@ constexpr unsigned kMostSsdFailures = 3;
 
 // The answer to a getStart.
 void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
-  const std::string key = pending.request.key;
+  const std::string key = pending.request.as<rpc::GetStart>()->key;
   controls_.at(key).asking = false;
-  if (reply.code == Code::ok && reply.fetch) return fly(pending, reply, now);
+  if (reply.as<rpc::FetchFrom>() || reply.as<rpc::LoadHere>()) return fly(pending, reply, now);
+  const auto* there = reply.as<rpc::ReadAt>();
   Command& asked = pending.asked;
   if (pending.given) {
   } else if (answerLocal(pending.caller, asked)) {
@@ -26,21 +27,21 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
     controls_[key].waiting.push_back({pending.caller, std::move(asked)});
     --controls_.at(key).open;
     return;
-  } else if (reply.code != Code::ok || reply.peer.node == settings_.node) {
+  } else if (!there || there->owner.node == settings_.node) {
     // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
-    if (reply.code == Code::ok) FLUXON_MARK("owner: a route to itself that it has given up");
-    if (reply.code == Code::ok || reply.code == Code::miss) counters_.ringMisses += !asked.sentHere();
-    answerCode(pending.caller, reply.code == Code::ok ? Code::miss : reply.code, reply.detail);
-  } else if (!asked.far && !host_.neighbour(reply.peer)) {
+    if (there) FLUXON_MARK("owner: a route to itself that it has given up");
+    if (there || reply.code == Code::miss) counters_.ringMisses += !asked.get.sentHere();
+    answerCode(pending.caller, there ? Code::miss : reply.code, reply.detail);
+  } else if (!asked.far && !host_.neighbour(there->owner)) {
     FLUXON_MARK("owner: a neighbour of its route cannot be reached");
     asked.far = true;
     askRoute(pending.caller, std::move(asked), now);
   } else {
     Answer answer;
-    answer.node = reply.peer.node;
-    answer.putId = reply.putId;
-    answer.valueBytes = reply.bytes;
-    if (reply.ssd) answer.source = shm::AnswerSource::ssd;
+    answer.node = there->owner.node;
+    answer.putId = there->putId;
+    answer.valueBytes = there->bytes;
+    if (there->ssd) answer.source = shm::AnswerSource::ssd;
     host_.answer(pending.caller, std::move(answer));
   }
   // Those who waited for this answer ask by themselves: there is no flight to share.
@@ -50,17 +51,30 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
 
 // The master has given a place for the value.
 void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
-  const std::string key = pending.request.key;
-  Fetch fetch{0, reply.peer, key, reply.putId, reply.exportId, reply.sourceOffset, reply.offset, reply.bytes, pending.asked.deadline,
-              reply.ssd};
-  Flight flown{0, reply.putId, pending.request.id, {}, reply.peer.node};
-  if (reply.ssd) flown.source = shm::AnswerSource::ssd;
-  if (reply.exportId) flown.source = shm::AnswerSource::peerSsd;
-  const std::optional<uint32_t> slot = pending.given ? std::nullopt : startFlight(std::move(flown), std::move(fetch), now);
-  if (!slot) {
-    if (pending.given) FLUXON_MARK("owner: nobody wants a flight any more");
-    if (pending.given) refuseFlight(pending.request.id, {}, Code::unavailable, reply.offset, true);
-    if (!pending.given) answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
+  const std::string key = pending.request.as<rpc::GetStart>()->key;
+  Fetch fetch{.key = key, .deadline = pending.asked.deadline};
+  Flight flown{.asked = pending.request.id};
+  if (const auto* load = reply.as<rpc::LoadHere>()) {
+    fetch.putId = load->putId, fetch.bytes = load->bytes, fetch.offset = load->offset;
+    fetch.ssd = true;
+    flown.node = settings_.node;
+    flown.source = shm::AnswerSource::ssd;
+  } else {
+    const rpc::FetchFrom& from = *reply.as<rpc::FetchFrom>();
+    fetch.putId = from.putId, fetch.bytes = from.bytes, fetch.offset = from.offset;
+    fetch.peer = from.source;
+    if (from.exported) fetch.exportId = from.exported->id, fetch.sourceOffset = from.exported->offset;
+    flown.node = from.source.node;
+    if (from.exported) flown.source = shm::AnswerSource::peerSsd;
+  }
+  flown.putId = fetch.putId;
+  if (pending.given) {
+    FLUXON_MARK("owner: nobody wants a flight any more");
+    refuseFlight(flown, Code::unavailable, fetch.offset);
+    return close(key, now);
+  }
+  if (!startFlight(std::move(flown), std::move(fetch), now)) {
+    answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
     return close(key, now);
   }
   const uint64_t flight = nextTask_ - 1;
@@ -73,35 +87,39 @@ void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
 }
 
 // A copy that the master wants here.
-void OwnerCore::replicate(const rpc::MasterMessage& message, Time now) {
-  if (message.items.size() != 1) return;
-  if (!begins(message.command)) {
+void OwnerCore::carryOut(const rpc::Replicate& order, Time now) {
+  if (!begins(order.order)) {
     FLUXON_MARK("owner: an order for a copy comes twice");
     return;
   }
-  const rpc::Version& item = message.items.front();
   ++counters_.copiesOrdered;
-  const Duration patience = milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
-  open(item.key);
-  Fetch fetch{0,           message.peer, item.key, item.putId, message.exportId, message.sourceOffset, item.offset,
-              item.bytes,  now + patience};
-  Flight flight{0, item.putId, {}, message.command, message.peer.node, bool(message.exportId)};
-  if (!startFlight(std::move(flight), std::move(fetch), now)) close(item.key, now);
+  const Duration patience = milliseconds(static_cast<int64_t>(std::min<uint64_t>(order.timeLeftMs, 86'400'000)));
+  open(order.key);
+  Fetch fetch{.peer = order.source,
+              .key = order.key,
+              .putId = order.putId,
+              .offset = order.offset,
+              .bytes = order.bytes,
+              .deadline = now + patience};
+  if (order.exported) fetch.exportId = order.exported->id, fetch.sourceOffset = order.exported->offset;
+  Flight flight{
+      .putId = order.putId, .ordered = order.order, .node = order.source.node, .exported = order.exported.has_value()};
+  if (!startFlight(std::move(flight), std::move(fetch), now)) close(order.key, now);
 }
 
 // Puts the extent into the directory before anything writes there. Nothing: refused, and the master told.
 std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time now) {
   const uint64_t size = extentBytes(fetch.bytes);
   if (fetch.key.empty() || fetch.key.size() > kMaxKeyBytes || size > segmentBytes_ || fetch.offset > segmentBytes_ - size) {
-    refuseFlight(flight.asked, flight.ordered, Code::protocol, fetch.offset, false);
+    reportCopy(flight, Code::protocol);  // the extent is none of ours
     return std::nullopt;
   }
-  const OperationId operation = flight.asked ? flight.asked : flight.ordered;
+  const OperationId operation = flight.asked ? flight.asked : OperationId(flight.ordered.value);
   const std::optional<uint32_t> slot =
       directory_.grant(fetch.key, keyHash(fetch.key), fetch.offset, fetch.bytes, fetch.ssd ? kSsdWriter.value : 0, operation);
   if (!slot) {
     ++counters_.directoryFull;
-    refuseFlight(flight.asked, flight.ordered, Code::noSpace, fetch.offset, true);
+    refuseFlight(flight, Code::noSpace, fetch.offset);
     return std::nullopt;
   }
   ++(fetch.ssd ? counters_.ssdLoads : counters_.fetches);
@@ -114,14 +132,16 @@ std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time 
   return slot;
 }
 
-void OwnerCore::refuseFlight(OperationId asked, OperationId ordered, Code code, uint64_t offset, bool release) {
-  rpc::Request done;
-  done.kind = rpc::RequestKind::getDone;
-  done.put = asked;
-  done.command = ordered;
-  done.code = code;
-  request(std::move(done), {}, shm::CommandKind{});
-  if (release) releases_.push_back(offset);
+// Tells the master how a copy ended.
+OwnerCore::Pending& OwnerCore::reportCopy(const Flight& flight, Code code) {
+  if (flight.ordered) return request(rpc::ReplicateDone{.order = flight.ordered, .code = code});
+  return request(rpc::GetDone{.get = flight.asked, .code = code});
+}
+
+// Nothing is brought to the extent; it goes back.
+void OwnerCore::refuseFlight(const Flight& flight, Code code, uint64_t offset) {
+  reportCopy(flight, code);
+  releases_.push_back(offset);
 }
 
 std::deque<OwnerCore::Waiting> OwnerCore::takeWaiting(const std::string& key, uint64_t flight) {
@@ -155,12 +175,7 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
     if (flight.exported) incoming_.emplace(flight.slot, retireOlder(flight.slot, flight.putId));
   }
   if (flight.source == shm::AnswerSource::ssd) dropUnreadable(flight.slot, flight.putId, error.code);
-  rpc::Request done;
-  done.kind = rpc::RequestKind::getDone;
-  done.put = flight.asked;
-  done.command = flight.ordered;
-  done.code = error.code;
-  Pending& pending = request(std::move(done), {}, shm::CommandKind{});
+  Pending& pending = reportCopy(flight, error.code);
   if (error.ok()) {
     pending.slot = flight.slot;
     // Those who waited had asked before the master named this version, or joined while no invalidation had closed the flight: what
@@ -190,12 +205,14 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
 // The master has decided about the copy.
 void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   if (pending.slot == UINT32_MAX) {
-    if (reply.code != Code::ok && reply.code != Code::fenced) ++counters_.refused;
+    noteRefusal(reply.code);
     return;
   }
   const uint32_t slot = pending.slot;
   const std::string key(directory_.key(slot));
-  const bool published = reply.code == Code::ok && reply.published;
+  const auto* ended = reply.as<rpc::CopyEnded>();
+  const rpc::CopyEnded decided = ended ? *ended : rpc::CopyEnded();
+  const bool published = decided.published;
   const bool put = incoming_.count(slot) != 0;
   if (const auto incoming = incoming_.find(slot); incoming != incoming_.end()) {
     if (!published) {
@@ -207,23 +224,23 @@ void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
   }
   PutId& bound = controls_.at(key).bound;
   const std::optional<uint32_t> present = directory_.committed(key, directory_.hash(slot));
-  const bool newer = present && directory_.putId(*present) >= reply.putId;
-  const bool current = bound <= reply.putId;
+  const bool newer = present && directory_.putId(*present) >= decided.putId;
+  const bool current = bound <= decided.putId;
   // Whether it becomes readable here or not: nothing older does any more.
-  if (published && current) bound = reply.putId;
+  if (published && current) bound = decided.putId;
   if (published && current && serving(now) && !newer) {
     if (undecided(slot)) {
       FLUXON_MARK("owner: a copy waits for a put of its key");
-      published_.emplace(slot, Published{reply.putId, reply.lease, put});
+      published_.emplace(slot, Published{decided.putId, decided.lease, put});
       open(key);
     } else {
-      awaitReaders(retireOlder(slot, reply.putId));
-      directory_.commit(slot, reply.putId, reply.lease);
+      awaitReaders(retireOlder(slot, decided.putId));
+      directory_.commit(slot, decided.putId, decided.lease);
       if (put) persist(slot, now);
     }
   } else {
     if (published) FLUXON_MARK("owner: a copy that is a replica at the master is not readable here");
-    if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
+    if (published) dropped_.push_back({key, decided.putId, directory_.offset(slot)});
     ++counters_.temporary;
     directory_.retire(slot);
     awaitReaders({slot});

@@ -7,11 +7,6 @@
 #include "owner_core.h"
 
 namespace fluxon::owner {
-namespace {
-
-constexpr uint64_t kOnSsd = uint64_t{1} << 63;  // in an inventory: no offset, but a place in the list of what is on the SSD
-
-}  // namespace
 
 void OwnerCore::adopt(const std::set<uint64_t>& living, Time now) {
   const bool worthless = !directory_.content();  // the last life ended while it dropped its values
@@ -223,11 +218,12 @@ bool OwnerCore::reportPage() {
   if (allListed_) return false;
   // While the list of what is on the SSD is under way, its pages are full ones.
   if (listing_ != 0 && inventory_.empty() && ssdInventory_.size() - ssdReported_ < settings_.inventoryPage) return false;
-  rpc::Request page;
-  page.kind = rpc::RequestKind::inventory;
+  rpc::InventoryPage page;
   std::vector<uint32_t> slots;
   size_t keyBytes = 0;
-  const auto full = [&] { return page.items.size() >= settings_.inventoryPage || keyBytes >= settings_.inventoryPageKeys; };
+  const auto full = [&] {
+    return page.memory.size() + page.ssd.size() >= settings_.inventoryPage || keyBytes >= settings_.inventoryPageKeys;
+  };
   while (!inventory_.empty() && !full()) {
     std::pop_heap(inventory_.begin(), inventory_.end(), std::greater<>());
     const uint32_t slot = inventory_.back().second;
@@ -235,24 +231,23 @@ bool OwnerCore::reportPage() {
     // A value that went since the list was made was not occupied then, so the master must hear of its extent. It refuses it as a value.
     if (directory_.state(slot) == shm::SlotState::free) continue;
     slots.push_back(slot);
-    page.items.push_back({std::string(directory_.key(slot)), directory_.putId(slot), directory_.offset(slot),
-                          directory_.payloadBytes(slot), directory_.lease(slot)});
-    keyBytes += page.items.back().key.size();
+    page.memory.push_back({std::string(directory_.key(slot)), directory_.putId(slot), directory_.offset(slot),
+                           directory_.payloadBytes(slot), directory_.lease(slot)});
+    keyBytes += page.memory.back().key.size();
   }
   for (; ssdReported_ < ssdInventory_.size() && !full(); ++ssdReported_) {
-    page.items.push_back(ssdInventory_[ssdReported_]);
-    page.items.back().offset = kOnSsd | ssdReported_;
-    keyBytes += page.items.back().key.size();
+    page.ssd.push_back(ssdInventory_[ssdReported_]);
+    keyBytes += page.ssd.back().key.size();
   }
   allListed_ = inventory_.empty() && listing_ == 0 && ssdReported_ == ssdInventory_.size();
-  if (page.items.empty() && !allListed_) return false;
+  if (page.memory.empty() && page.ssd.empty() && !allListed_) return false;
   ++pagesSent_;
-  page.count = allListed_ ? pagesSent_ : 0;
-  pages_.emplace(request(std::move(page), {}, shm::CommandKind{}).request.id, std::move(slots));
+  page.pages = allListed_ ? pagesSent_ : 0;
+  pages_.emplace(request(std::move(page)).request.id, std::move(slots));
   return true;
 }
 
-void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time now) {
+void OwnerCore::reported(const rpc::InventoryPage& page, const rpc::Reply& reply, Time now) {
   if (reply.code != Code::ok) {
     // The service joins again. A life that is over may have been slow; its values may still be taken. Nonsense is not offered twice.
     FLUXON_MARK("owner: fenced while it reports");
@@ -260,8 +255,9 @@ void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time
     contentRefused_ |= reply.code != Code::fenced;
     return;
   }
-  const std::vector<uint32_t> slots = std::move(pages_.extract(page.id).mapped());
-  const std::set<uint64_t> refused(reply.offsets.begin(), reply.offsets.end());
+  const std::vector<uint32_t> slots = std::move(pages_.extract(reply.id).mapped());
+  const rpc::InventoryTaken& taken = *reply.as<rpc::InventoryTaken>();
+  const std::set<uint64_t> refused(taken.refused.begin(), taken.refused.end());
   for (const uint32_t slot : slots) {
     if (!refused.count(directory_.offset(slot))) {
       ++counters_.adopted;
@@ -274,11 +270,11 @@ void OwnerCore::reported(const rpc::Request& page, const rpc::Reply& reply, Time
     retired_.push_back(slot);
   }
   std::vector<rpc::Version> dead;
-  for (const rpc::Version& item : page.items) {
-    if (!item.ssd || !refused.count(item.offset) || !ssdLife_) continue;
+  for (const uint32_t index : std::set<uint32_t>(taken.refusedSsd.begin(), taken.refusedSsd.end())) {
+    if (index >= page.ssd.size() || !ssdLife_) continue;
     FLUXON_MARK("owner: the master refuses what is on the SSD");
     ++counters_.adoptRefused;
-    dead.push_back({item.key, PutId(item.putId.value + 1)});
+    dead.push_back({page.ssd[index].key, PutId(page.ssd[index].putId.value + 1)});
   }
   if (!dead.empty()) invalidateSsd(dead, {{}, now, {}});
   // Answers may overtake each other.

@@ -88,7 +88,7 @@ kj::Promise<void> MasterLink::converse() {
     return connection.master.helloRequest().send();
   }).then([this](capnp::Response<schema::Master::HelloResults> hello) {
     const rpc::Hello said{rpc::toString(hello.getClusterId()), rpc::toString(hello.getCluster()), Term(hello.getTerm()),
-                          Incarnation(hello.getMaster())};
+                          Incarnation(hello.getMaster()), hello.getProtocol()};
     if (Error error = enrolment_.met(said, bootTime()); !error.ok()) refuse(error);
     return enroll();
   }).then([this] {

@@ -12,22 +12,13 @@ constexpr size_t kOrdersKnown = 4096;  // orders come again right after a lost c
 }  // namespace
 
 void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
-  switch (message.kind) {
-    case rpc::CommandKind::reply: reply(message.reply, now); break;
-    case rpc::CommandKind::invalidate: invalidate(message, now); break;
-    case rpc::CommandKind::reclaim: reclaim(message, now); break;
-    case rpc::CommandKind::replicate: replicate(message, now); break;
-    case rpc::CommandKind::stage: stage(message, now); break;
-    case rpc::CommandKind::unstage: unstage(message, now); break;
-    case rpc::CommandKind::leave: host_.leave(); break;
-    case rpc::CommandKind::shrink: shrinkReserve(Time::never()); break;
-  }
+  std::visit([&](const auto& each) { carryOut(each, now); }, message);
   flush(now);
 }
 
-void OwnerCore::invalidate(const rpc::MasterMessage& message, Time now) {
+void OwnerCore::carryOut(const rpc::Invalidate& order, Time now) {
   std::vector<uint32_t> retired;
-  for (const rpc::Version& item : message.items) {
+  for (const rpc::Version& item : order.below) {
     const auto control = controls_.find(item.key);
     if (control != controls_.end() && control->second.bound < item.putId) {
       FLUXON_MARK("owner: an invalidation of a key that is open");
@@ -47,35 +38,32 @@ void OwnerCore::invalidate(const rpc::MasterMessage& message, Time now) {
     });
   }
   // What is on the SSD is over when ssdd has said so: it keeps that in mind when this process dies.
-  if (ssdLife_ && !message.items.empty()) return invalidateSsd(message.items, {message.command, now, std::move(retired)});
-  invalidated({message.command, now, std::move(retired)});
+  if (ssdLife_ && !order.below.empty()) return invalidateSsd(order.below, {order.order, now, std::move(retired)});
+  invalidated({order.order, now, std::move(retired)});
 }
 
 // The master names what was retired until it hears this, so nothing of it is released before.
 void OwnerCore::invalidated(const Invalidation& invalidation) {
-  rpc::Request done;
-  done.kind = rpc::RequestKind::invalidateDone;
-  done.command = invalidation.order;
-  request(std::move(done), {}, shm::CommandKind{});
+  request(rpc::InvalidateDone{.order = invalidation.order});
   awaitReaders(invalidation.retired);
 }
 
-void OwnerCore::reclaim(const rpc::MasterMessage& message, Time now) {
+void OwnerCore::carryOut(const rpc::Reclaim& order, Time now) {
   for (const auto& [id, scan] : scans_) {
-    if (scan.order != message.command) continue;
+    if (scan.order != order.order) continue;
     FLUXON_MARK("owner: a reclaim comes twice, the first one is under way");
     return;  // the first one answers
   }
   // Answered already: the master counts the first answer, so a second one must not free anything.
-  if (!begins(message.command)) {
+  if (!begins(order.order)) {
     FLUXON_MARK("owner: a reclaim comes twice, the first one was answered");
     return;
   }
   Scan scan;
-  scan.order = message.command;
-  scan.results.assign(message.items.size(), rpc::ReclaimResult::gone);
-  for (size_t i = 0; i < message.items.size(); ++i) {
-    const rpc::Version& item = message.items[i];
+  scan.order = order.order;
+  scan.results.assign(order.replicas.size(), rpc::ReclaimResult::gone);
+  for (size_t i = 0; i < order.replicas.size(); ++i) {
+    const rpc::MemoryReplica& item = order.replicas[i];
     directory_.forEach(item.key, keyHash(item.key), [&](uint32_t slot) {
       if (directory_.offset(slot) != item.offset) return;
       const shm::SlotState state = directory_.state(slot);
@@ -96,7 +84,7 @@ void OwnerCore::reclaim(const rpc::MasterMessage& message, Time now) {
 }
 
 // False: it has begun before.
-bool OwnerCore::begins(OperationId order) {
+bool OwnerCore::begins(OrderId order) {
   if (!begun_.insert(order).second) return false;
   if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   return true;
@@ -150,11 +138,7 @@ void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
         ++counters_.reclaimed;
       }
     }
-    rpc::Request done;
-    done.kind = rpc::RequestKind::reclaimDone;
-    done.command = scan.order;
-    done.results = std::move(scan.results);
-    request(std::move(done), {}, shm::CommandKind{});
+    request(rpc::ReclaimDone{.order = scan.order, .results = std::move(scan.results)});
   }
   for (const std::string& key : scan.keys) wake(key, now);
   flush(now);

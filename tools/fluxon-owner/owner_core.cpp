@@ -18,11 +18,8 @@ constexpr size_t kBeatsUnanswered = 4;
 // owners that held theirs back for each other would do so for ever. Not the life of an SSD: what has been said of the one before comes
 // first.
 bool goesAtOnce(const rpc::Request& request) {
-  using Kind = rpc::RequestKind;
-  const Kind kind = request.kind;
-  if (kind == Kind::getDone && request.command) return true;  // a copy by order: a put of another owner may wait for it
-  return kind == Kind::heartbeat || kind == Kind::invalidateDone || kind == Kind::reclaimDone || kind == Kind::staged ||
-         kind == Kind::unstaged || kind == Kind::inventory;
+  return request.is<rpc::Heartbeat>() || request.is<rpc::InvalidateDone>() || request.is<rpc::ReclaimDone>() ||
+         request.is<rpc::ReplicateDone>() || request.is<rpc::Staged>() || request.is<rpc::Unstaged>() || request.is<rpc::InventoryPage>();
 }
 
 }  // namespace
@@ -46,12 +43,12 @@ void OwnerCore::reconnected(Duration lease, Time sent) {
   for (const auto& [id, pending] : pending_) host_.send(pending.request);
 }
 
-OwnerCore::Pending& OwnerCore::request(rpc::Request request, Caller caller, shm::CommandKind command) {
+OwnerCore::Pending& OwnerCore::request(rpc::Request::Body body, Caller caller, shm::CommandKind command) {
   Pending pending;
-  pending.request = std::move(request);
+  pending.request.body = std::move(body);
   pending.caller = caller;
   pending.command = command;
-  if (pending.request.kind == rpc::RequestKind::putStart) ++putsAsked_;
+  if (pending.request.is<rpc::PutStart>()) ++putsAsked_;
   if (goesAtOnce(pending.request) || (heldBack_.empty() && !full())) return send(std::move(pending));
   FLUXON_MARK("owner: a request is held back");
   heldBack_.push_back(std::move(pending));
@@ -142,20 +139,16 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command, T
     exports_.emplace(ExportId(put.putId.value), Export{slot, now});
     const uint64_t bytes = directory_.payloadBytes(slot);
     host_.exportValue(ExportId(put.putId.value), directory_.offset(slot), bytes, bytes);
-  } else if (!(put.flags & shm::kRejectIfExists)) put.replaced = retireOlder(slot, put.putId);
-  rpc::Request request;
-  if (put.operation) {
-    request.kind = rpc::RequestKind::putDone;
-    request.put = put.operation;
-  } else {
-    request.kind = rpc::RequestKind::putReserved;
-    request.key = directory_.key(slot);
-    request.bytes = directory_.payloadBytes(slot);
-    request.offset = directory_.offset(slot);
-    request.flags = put.flags;
-    request.lease = put.lease;
+  } else if (put.mode.onExisting == PutMode::OnExisting::replace) put.replaced = retireOlder(slot, put.putId);
+  rpc::Request::Body done = rpc::PutDone{.put = put.operation};
+  if (!put.operation) {
+    done = rpc::PutReserved{.key = std::string(directory_.key(slot)),
+                            .bytes = directory_.payloadBytes(slot),
+                            .offset = directory_.offset(slot),
+                            .mode = put.mode,
+                            .lease = put.lease};
   }
-  this->request(std::move(request), caller, command).slot = slot;
+  request(std::move(done), caller, command).slot = slot;
 }
 
 void OwnerCore::freeSlot(uint32_t slot) {
@@ -173,12 +166,7 @@ void OwnerCore::giveUpPut(uint32_t slot, bool tellMaster) {
   const Put put = puts_.at(slot);
   if (put.orphan) FLUXON_MARK("owner: a put of an earlier term ends");
   puts_.erase(slot);
-  if (put.operation && tellMaster && !put.orphan) {
-    rpc::Request abort;
-    abort.kind = rpc::RequestKind::putAbort;
-    abort.put = put.operation;
-    request(std::move(abort), {}, shm::CommandKind::abort);
-  }
+  if (put.operation && tellMaster && !put.orphan) request(rpc::PutAbort{.put = put.operation});
   if (!put.operation && !put.orphan) {
     reserve_.give(extentBytes(directory_.payloadBytes(slot)), directory_.offset(slot));
     directory_.release(slot);
@@ -224,14 +212,12 @@ void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
     if (listening_) FLUXON_MARK("owner: heartbeats are not answered");
     return;
   }
-  rpc::Request beat;
-  beat.kind = rpc::RequestKind::heartbeat;
-  beat.count = reporting_ ? 0 : 1;
+  rpc::Heartbeat beat{.serving = !reporting_};
   for (const uint32_t slot : touched) {
     if (slot < directory_.slotCount() && directory_.state(slot) == shm::SlotState::committed)
-      beat.offsets.push_back(directory_.offset(slot));
+      beat.touched.push_back(directory_.offset(slot));
   }
-  beats_[request(std::move(beat), {}, shm::CommandKind{}).request.id] = now;
+  beats_[request(std::move(beat)).request.id] = now;
   shrinkReserve(Time{now.ns - kReserveIdle.ns});
   flush(now);
 }
@@ -281,28 +267,10 @@ void OwnerCore::flush(Time now) {
 
 // What is gone and what is wanted, each in one request.
 void OwnerCore::tellNews(Time now) {
-  if (!dropped_.empty()) {
-    rpc::Request drop;
-    drop.kind = rpc::RequestKind::dropped;
-    drop.items = std::move(dropped_);
-    dropped_.clear();
-    request(std::move(drop), {}, shm::CommandKind{});
-  }
-  if (!releases_.empty()) {
-    rpc::Request release;
-    release.kind = rpc::RequestKind::release;
-    release.offsets = std::move(releases_);
-    releases_.clear();
-    request(std::move(release), {}, shm::CommandKind{});
-  }
+  if (!dropped_.empty()) request(rpc::Dropped{.replicas = std::exchange(dropped_, {})});
+  if (!releases_.empty()) request(rpc::Release{.offsets = std::exchange(releases_, {})});
   tellSsdNews(now);
-  for (const Reserve::Want& want : reserve_.refill()) {
-    rpc::Request ask;
-    ask.kind = rpc::RequestKind::reserve;
-    ask.bytes = want.extentBytes;
-    ask.count = want.count;
-    request(std::move(ask), {}, shm::CommandKind{});
-  }
+  for (const Reserve::Want& want : reserve_.refill()) request(rpc::Reserve{.extentBytes = want.extentBytes, .count = want.count});
 }
 
 void OwnerCore::scanRetired(Time now) {

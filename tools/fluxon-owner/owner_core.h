@@ -67,10 +67,24 @@
 
 namespace fluxon::owner {
 
-// A command, copied out of shared memory and checked for lengths.
+// How a get wants its answer.
+struct GetMode {
+  bool hold = false;        // the value is to be held by a held word
+  bool localOnly = false;   // without the master
+  bool placedHere = false;  // another owner has named this one
+  bool bringHere = false;   // the neighbour that has the value does not take the client
+
+  // Its client has asked another owner, or this one, before: that one counts it.
+  bool sentHere() const { return localOnly || placedHere; }
+  bool operator==(const GetMode&) const = default;
+};
+
+// A command, copied out of shared memory and checked: lengths, and flags that its kind has.
 struct Command {
   shm::CommandKind kind{};
-  uint32_t flags = 0;
+  PutMode put;           // putStart, putInline
+  uint8_t replicas = 0;  // putStart, putInline: owners that shall have the value
+  GetMode get;           // get
   std::string key;
   std::string extra;
   uint64_t valueBytes = 0;
@@ -85,9 +99,6 @@ struct Command {
   bool alone = false;
   bool counted = false;
   unsigned ssdFailures = 0;  // how often an SSD that was to have the value did not
-
-  // A get whose client has asked another owner, or this one, before: that one counts it.
-  bool sentHere() const { return (flags & (shm::kLocalOnly | shm::kPlacedHere)) != 0; }
 };
 
 struct Answer {
@@ -264,7 +275,8 @@ class OwnerCore {
     ClientId client;        // 0: the owner itself (an inline put)
     OperationId operation;  // putStart at the master; 0: from the reserve
     PutId putId;
-    uint32_t flags = 0;
+    PutMode mode;
+    uint8_t replicas = 0;
     KeyLeaseId lease;
     bool orphan = false;  // of a term that is over: its commit is refused
     bool elsewhere = false;  // the value shall lie at an owner of another host, who comes for it
@@ -280,7 +292,6 @@ class OwnerCore {
     uint32_t slot = UINT32_MAX;  // of the put
     bool given = false;          // the caller is not waiting for it any more (our lease ran out): only the effects count
     Command asked;               // a get or a putStart: to run again
-    PutId putId;                 // spread: what was put
     std::vector<uint64_t> persists;  // ssdCommit: of its items
   };
   struct Waiting {
@@ -299,7 +310,7 @@ class OwnerCore {
     uint32_t slot = 0;
     PutId putId;
     OperationId asked;    // by getStart; or
-    OperationId ordered;  // by the master
+    OrderId ordered;      // by the master
     std::string node;     // whom it comes from
     bool exported = false;  // the value of a put that waits for it
     shm::AnswerSource source = shm::AnswerSource::peer;
@@ -310,13 +321,13 @@ class OwnerCore {
     Time since{0};
   };
   struct Invalidation {
-    OperationId order;  // 0: of values that an inventory refused
+    OrderId order;      // 0: of values that an inventory refused
     Time when;          // ssdd was asked
     std::vector<uint32_t> retired;
   };
   struct Scan {
     std::vector<uint64_t> refs;
-    OperationId order;                        // a reclaim; 0: retired slots
+    OrderId order;                            // a reclaim; 0: retired slots
     std::vector<rpc::ReclaimResult> results;  // of the order's items
     std::vector<size_t> items;                // index of each ref among them
     std::vector<std::string> keys;            // whose gets wait for the result
@@ -329,7 +340,7 @@ class OwnerCore {
   void putInline(Caller, Command, Time now);
   void commit(Caller, const Command&, Time now);
   void abort(Caller, const Command&, Time now);
-  void forward(Caller, const Command&, rpc::Request, Time now);
+  void forward(Caller, const Command&, rpc::Request::Body, Time now);
   bool answerLocal(Caller, const Command&);
   bool mustWait(const Command&) const;
   void putOff(Caller, Command, std::string why, Time now);
@@ -342,7 +353,10 @@ class OwnerCore {
   void replied(Pending&, const rpc::Reply&, Time now);
   void putStarted(Pending&, const rpc::Reply&, Time now);
   void putEnded(Pending&, const rpc::Reply&, Time now);
-  void answerPut(const Pending&, uint64_t copies);
+  void answerPut(const Pending&, uint64_t replicas);
+  void beatAnswered(OperationId, Code, Time now);
+  void answerQuestion(const Pending&, const rpc::Reply&);
+  void noteRefusal(Code);
   bool undecided(uint32_t except) const;
   void settlePublished(const std::string& key, Time now);
   void failPending(Time now);
@@ -350,9 +364,10 @@ class OwnerCore {
   // flights.cpp
   void gotRoute(Pending&, const rpc::Reply&, Time now);
   void fly(Pending&, const rpc::Reply&, Time now);
-  void replicate(const rpc::MasterMessage&, Time now);
+  void carryOut(const rpc::Replicate&, Time now);
   std::optional<uint32_t> startFlight(Flight, Fetch, Time now);
-  void refuseFlight(OperationId asked, OperationId ordered, Code, uint64_t offset, bool release);
+  Pending& reportCopy(const Flight&, Code);
+  void refuseFlight(const Flight&, Code, uint64_t offset);
   void landed(Pending&, const rpc::Reply&, Time now);
   std::deque<Waiting> takeWaiting(const std::string& key, uint64_t flight);
   void answerHeld(uint32_t slot, PutId, shm::AnswerSource, const std::deque<Waiting>&);
@@ -382,11 +397,11 @@ class OwnerCore {
   void listed(const ssd::Message&, Time now);
   void tellSsd();
   void tellSsdNews(Time now);
-  void invalidateSsd(const std::vector<rpc::Version>& items, Invalidation);
-  void stage(const rpc::MasterMessage&, Time now);
+  void invalidateSsd(const std::vector<rpc::Version>& below, Invalidation);
+  void carryOut(const rpc::Stage&, Time now);
   bool dropUnreadable(uint32_t slot, PutId, Code);
   void stageLoaded(const Flight&, Code, Time now);
-  void unstage(const rpc::MasterMessage&, Time now);
+  void carryOut(const rpc::Unstage&, Time now);
   void settleStage(ExportId, Time now);
   void scrub(Caller);
 
@@ -395,20 +410,23 @@ class OwnerCore {
   size_t fetches() const;  // flights that are no loads
   void report();
   bool reportPage();
-  void reported(const rpc::Request&, const rpc::Reply&, Time now);
+  void reported(const rpc::InventoryPage&, const rpc::Reply&, Time now);
   void endReport(Time now);
   void serve(Time now);
 
   // orders.cpp
-  void invalidate(const rpc::MasterMessage&, Time now);
+  void carryOut(const rpc::Reply& message, Time now) { reply(message, now); }
+  void carryOut(const rpc::Invalidate&, Time now);
   void invalidated(const Invalidation&);
-  void reclaim(const rpc::MasterMessage&, Time now);
-  bool begins(OperationId order);
+  void carryOut(const rpc::Reclaim&, Time now);
+  void carryOut(const rpc::Leave&, Time) { host_.leave(); }
+  void carryOut(const rpc::Shrink&, Time) { shrinkReserve(Time::never()); }
+  bool begins(OrderId);
   void startScan(Scan);
   void scanRetired(Time now);
 
   // owner_core.cpp
-  Pending& request(rpc::Request, Caller, shm::CommandKind);
+  Pending& request(rpc::Request::Body, Caller = {}, shm::CommandKind = {});
   Pending& send(Pending);
   bool full() const;
   void sendHeldBack();
@@ -450,7 +468,7 @@ class OwnerCore {
     bool readable = true;
     uint64_t loading = 0;  // flight
     uint64_t loaded = 0;   // bytes
-    OperationId unstage;   // order
+    OrderId unstage;
     bool orphan = false;   // of a term that is over
   };
   std::map<ExportId, Export> exports_;         // slots that peers may read
@@ -464,8 +482,8 @@ class OwnerCore {
   std::vector<uint32_t> retired_;
   std::unordered_map<uint64_t, Scan> scans_;
   std::vector<uint64_t> releases_;       // extents to be reported free
-  std::vector<rpc::Version> dropped_;    // replicas given up on our own account
-  std::set<OperationId> begun_;          // orders of this term that have been begun: reclaims and copies
+  std::vector<rpc::MemoryReplica> dropped_;  // replicas given up on our own account
+  std::set<OrderId> begun_;              // orders of this term that have been begun: reclaims and copies
   std::map<OperationId, Time> beats_;    // heartbeats under way: when they were sent
   Duration lease_{0};
   Incarnation incarnation_;              // as which we have registered
@@ -508,7 +526,7 @@ class OwnerCore {
   size_t loads_ = 0;  // flights from the SSD that is there now, and does something
   Time heard_{0};     // the last word of ssdd, or the first of a row of writes and loads was told
   Time ssdSaid_{0};  // the last word of the list, or when it was asked for
-  std::vector<rpc::Version> ssdInventory_;
+  std::vector<rpc::SsdValue> ssdInventory_;
   size_t ssdReported_ = 0;    // of those
   bool reportEnds_ = false;   // but for what ssdd has to drop
   uint64_t nextTask_ = 1;  // flights, and what ssdd is asked: one count, since its progress names either

@@ -21,58 +21,105 @@ void OwnerCore::reply(const rpc::Reply& reply, Time now) {
   }
   Pending pending = std::move(found->second);
   pending_.erase(found);
-  if (pending.request.kind == rpc::RequestKind::putStart) --putsAsked_;
+  if (pending.request.is<rpc::PutStart>()) --putsAsked_;
   if (reply.code == Code::fenced) {
     FLUXON_MARK("owner: an answer says that it is fenced");
     fenced_ = true;
   }
-  replied(pending, reply, now);
+  if (rpc::fits(pending.request, reply)) {
+    replied(pending, reply, now);
+  } else {
+    const uint64_t before = counters_.refused;
+    replied(pending, {reply.id, Code::protocol, "the master gave an answer that is none to what it was asked", {}}, now);
+    counters_.refused = before + 1;  // whoever else was told
+  }
   sendHeldBack();
 }
 
+// Nobody else is told.
+void OwnerCore::noteRefusal(Code code) {
+  if (code != Code::ok && code != Code::fenced) ++counters_.refused;
+}
+
 void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
-  using Kind = rpc::RequestKind;
-  switch (pending.request.kind) {
-    case Kind::heartbeat: {
-      const auto beat = beats_.find(reply.id);
-      if (beat == beats_.end()) return;
-      const Time until = beat->second + lease_;
-      if (reporting_ && reply.code == Code::ok) leaseFrom_ = std::max(leaseFrom_, beat->second);
-      beats_.erase(beat);
-      if (reporting_) return;
-      if (reply.code == Code::ok && until.ns > directory_.leaseUntilNs()) directory_.setLease(until.ns);
-      if (serving(now)) lapsed_ = false;
-      return;
+  struct To {
+    OwnerCore& core;
+    Pending& pending;
+    const rpc::Reply& reply;
+    Time now;
+    void operator()(const rpc::Heartbeat&) { core.beatAnswered(reply.id, reply.code, now); }
+    void operator()(const rpc::PutStart&) { core.putStarted(pending, reply, now); }
+    void operator()(const rpc::PutDone&) { core.putEnded(pending, reply, now); }
+    void operator()(const rpc::PutReserved&) { core.putEnded(pending, reply, now); }
+    void operator()(const rpc::GetStart&) { core.gotRoute(pending, reply, now); }
+    void operator()(const rpc::GetDone&) { core.landed(pending, reply, now); }
+    void operator()(const rpc::ReplicateDone&) { core.landed(pending, reply, now); }
+    void operator()(const rpc::InventoryPage& page) { core.reported(page, reply, now); }
+    void operator()(const rpc::SsdCommit&) { core.ssdCommitted(pending, reply); }
+    void operator()(const rpc::Reserve& asked) {
+      const auto* reserved = reply.as<rpc::Reserved>();
+      core.reserve_.answered(asked.extentBytes, reserved ? reserved->offsets : std::vector<uint64_t>());
     }
-    case Kind::putStart: return putStarted(pending, reply, now);
-    case Kind::putDone: case Kind::putReserved: return putEnded(pending, reply, now);
-    case Kind::getStart: return gotRoute(pending, reply, now);
-    case Kind::getDone: return landed(pending, reply, now);
-    case Kind::inventory: return reported(pending.request, reply, now);
-    case Kind::ssdCommit: return ssdCommitted(pending, reply);
-    case Kind::reserve: return reserve_.answered(pending.request.bytes, reply.offsets);
-    case Kind::stat: case Kind::remove: case Kind::countPrefix: case Kind::list:
-    case Kind::leaseGrant: case Kind::leaseKeepAlive: case Kind::leaseRevoke: break;
-    case Kind::spread:
-      if (!pending.given) answerPut(pending, reply.count);
-      return;
-    case Kind::ssdEvicted: evictedTold_ -= pending.request.items.size(); [[fallthrough]];
-    case Kind::putAbort: case Kind::release: case Kind::dropped: case Kind::invalidateDone: case Kind::reclaimDone:
-    case Kind::ssdLife: case Kind::staged: case Kind::unstaged:
-      if (reply.code != Code::ok && reply.code != Code::fenced) ++counters_.refused;
-      return;
-  }
+    void operator()(const rpc::Spread&) {
+      const auto* ended = reply.as<rpc::SpreadEnded>();
+      if (!pending.given) core.answerPut(pending, ended ? ended->replicas : 1);
+    }
+    void operator()(const rpc::StatKey&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::RemoveKey&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::CountKeys&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::ListKeys&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::LeaseGrant&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::LeaseKeepAlive&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::LeaseRevoke&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::SsdEvicted& told) {
+      core.evictedTold_ -= told.values.size();
+      core.noteRefusal(reply.code);
+    }
+    void operator()(const rpc::PutAbort&) { core.noteRefusal(reply.code); }
+    void operator()(const rpc::Release&) { core.noteRefusal(reply.code); }
+    void operator()(const rpc::Dropped&) { core.noteRefusal(reply.code); }
+    void operator()(const rpc::InvalidateDone&) { core.noteRefusal(reply.code); }
+    void operator()(const rpc::ReclaimDone&) { core.noteRefusal(reply.code); }
+    void operator()(const rpc::SsdLife&) { core.noteRefusal(reply.code); }
+    void operator()(const rpc::Staged&) { core.noteRefusal(reply.code); }
+    void operator()(const rpc::Unstaged&) { core.noteRefusal(reply.code); }
+  };
+  std::visit(To{*this, pending, reply, now}, pending.request.body);
+}
+
+void OwnerCore::beatAnswered(OperationId id, Code code, Time now) {
+  const auto beat = beats_.find(id);
+  if (beat == beats_.end()) return;
+  const Time until = beat->second + lease_;
+  if (reporting_ && code == Code::ok) leaseFrom_ = std::max(leaseFrom_, beat->second);
+  beats_.erase(beat);
+  if (reporting_) return;
+  if (code == Code::ok && until.ns > directory_.leaseUntilNs()) directory_.setLease(until.ns);
+  if (serving(now)) lapsed_ = false;
+}
+
+// What the master has said to a client that only asked.
+void OwnerCore::answerQuestion(const Pending& pending, const rpc::Reply& reply) {
   if (pending.given) return;
   Answer answer;
   answer.code = reply.code;
-  answer.putId = reply.putId;
-  answer.valueBytes = pending.request.kind == Kind::countPrefix ? reply.count : reply.bytes;
-  answer.lease = reply.lease;
   answer.payload = reply.detail;
-  for (const std::string& node : reply.nodes) answer.payload += node + "\n";
-  if (pending.request.kind == Kind::list) {
+  if (const auto* stat = reply.as<rpc::KeyStat>()) {
+    answer.putId = stat->putId;
+    answer.valueBytes = stat->bytes;
+    answer.lease = stat->lease;
+    for (const std::string& node : stat->nodes) answer.payload += node + "\n";
+  } else if (const auto* count = reply.as<rpc::KeyCount>()) {
+    answer.valueBytes = count->keys;
+  } else if (const auto* granted = reply.as<rpc::LeaseGranted>()) {
+    answer.lease = granted->lease;
+  } else if (const auto* kept = pending.request.as<rpc::LeaseKeepAlive>(); kept && reply.code == Code::ok) {
+    answer.lease = kept->lease;
+  } else if (const auto* revoked = pending.request.as<rpc::LeaseRevoke>(); revoked && reply.code == Code::ok) {
+    answer.lease = revoked->lease;
+  } else if (const auto* page = reply.as<rpc::KeyPage>()) {
     // As many entries as the payload area takes; the client asks on from the last one.
-    for (const rpc::ListedKey& entry : reply.entries) {
+    for (const rpc::ListedKey& entry : page->keys) {
       const size_t size = sizeof(shm::ListEntry) + (entry.key.size() + 7) / 8 * 8;
       if (answer.payload.size() + size > shm::kPayloadBytes) break;
       const shm::ListEntry head{static_cast<uint32_t>(entry.key.size()), 0, entry.bytes, entry.putId.value};
@@ -84,58 +131,60 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
 }
 
 void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) {
-  const rpc::Request& asked = pending.request;
+  const OperationId operation = pending.request.id;
+  const rpc::PutStart& asked = *pending.request.as<rpc::PutStart>();
   if (reply.code != Code::ok) {
     ++counters_.putsFailed;
     if (!pending.given) answerCode(pending.caller, reply.code, reply.detail);
     return close(asked.key, now);
   }
-  if (!reply.peer.node.empty() && !reply.fetch) {
+  if (const auto* elsewhere = reply.as<rpc::PutElsewhere>()) {
     // An owner of this host shall have it: the client goes there.
     FLUXON_MARK("owner: a put is sent on to a neighbour");
-    if (!pending.given && host_.neighbour(reply.peer)) {
+    const rpc::Peer& neighbour = elsewhere->neighbour;
+    if (!pending.given && host_.neighbour(neighbour)) {
       Answer there;
-      there.node = reply.peer.node;
+      there.node = neighbour.node;
       host_.answer(pending.caller, std::move(there));
     } else if (!pending.given) {
-      answerCode(pending.caller, Code::unavailable, "node " + reply.peer.node + ", which shall have the value, cannot be reached");
+      answerCode(pending.caller, Code::unavailable, "node " + neighbour.node + ", which shall have the value, cannot be reached");
     }
     return close(asked.key, now);
   }
+  const rpc::PutGranted& grant = *reply.as<rpc::PutGranted>();
   const bool isInline = pending.command == shm::CommandKind::putInline;
   const uint64_t size = extentBytes(asked.bytes);
-  if (size > segmentBytes_ || reply.offset > segmentBytes_ - size) {
+  if (size > segmentBytes_ || grant.offset > segmentBytes_ - size) {
     ++counters_.putsFailed;
-    rpc::Request abort;
-    abort.kind = rpc::RequestKind::putAbort;
-    abort.put = asked.id;
-    request(std::move(abort), {}, shm::CommandKind::abort);
+    request(rpc::PutAbort{.put = operation});
     if (!pending.given) answerCode(pending.caller, Code::protocol, "the master granted an extent outside the segment");
     return close(asked.key, now);
   }
-  const std::optional<uint32_t> slot = directory_.grant(asked.key, keyHash(asked.key), reply.offset, asked.bytes,
-                                                        isInline ? 0 : pending.caller.client.value, asked.id);
+  const std::optional<uint32_t> slot = directory_.grant(asked.key, keyHash(asked.key), grant.offset, asked.bytes,
+                                                        isInline ? 0 : pending.caller.client.value, operation);
   if (!slot) {
     ++counters_.directoryFull;
-    rpc::Request abort;
-    abort.kind = rpc::RequestKind::putAbort;
-    abort.put = asked.id;
-    request(std::move(abort), {}, shm::CommandKind::abort);
-    releases_.push_back(reply.offset);
+    request(rpc::PutAbort{.put = operation});
+    releases_.push_back(grant.offset);
     if (!pending.given) answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
     return close(asked.key, now);
   }
-  puts_[*slot] = Put{isInline ? ClientId() : pending.caller.client, asked.id, reply.putId, asked.flags, asked.lease, false};
-  puts_[*slot].elsewhere = reply.fetch;
-  puts_[*slot].since = now;
+  puts_[*slot] = Put{.client = isInline ? ClientId() : pending.caller.client,
+                     .operation = operation,
+                     .putId = grant.putId,
+                     .mode = asked.mode,
+                     .replicas = pending.asked.replicas,
+                     .lease = asked.lease,
+                     .elsewhere = grant.home.has_value(),
+                     .since = now};
   if (isInline && !pending.given) {
-    std::memcpy(segment_ + reply.offset, pending.asked.extra.data(), pending.asked.extra.size());
+    std::memcpy(segment_ + grant.offset, pending.asked.extra.data(), pending.asked.extra.size());
     return submit(*slot, pending.caller, pending.command, now);
   }
   Answer answer;
   answer.slotRef = directory_.ref(*slot);
-  answer.putId = reply.putId;
-  answer.offset = reply.offset;
+  answer.putId = grant.putId;
+  answer.offset = grant.offset;
   answer.valueBytes = asked.bytes;
   if (pending.given || !host_.answer(pending.caller, std::move(answer))) {
     FLUXON_MARK("owner: nobody takes a grant");
@@ -152,10 +201,13 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   const bool elsewhere = puts_.at(slot).elsewhere;
   const KeyLeaseId lease = puts_.at(slot).lease;
   const PutId own = puts_.at(slot).putId;
-  const uint32_t replicas = puts_.at(slot).flags >> shm::kReplicasShift;
+  const uint8_t replicas = puts_.at(slot).replicas;
   puts_.erase(slot);
   Code code = reply.code;
-  const bool published = code == Code::ok && reply.published && !elsewhere;
+  const auto* ended = reply.as<rpc::PutEnded>();
+  const rpc::PutEnded decided = ended ? *ended : rpc::PutEnded();
+  const PutId putId = decided.putId;
+  const bool published = decided.published && !elsewhere;
   // What was retired for a put that did not become the route may be the route still: the master hears of it before its release.
   if (!published) {
     if (!replaced.empty()) FLUXON_MARK("owner: what was retired for a put that did not become the route");
@@ -163,45 +215,40 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
   }
   awaitReaders(replaced);
   PutId& bound = controls_.at(key).bound;
-  const bool current = bound <= reply.putId;
+  const bool current = bound <= putId;
   // Replies may overtake each other: an older put of the key that is answered later must not bring back its value.
-  if (published && current) bound = reply.putId;
+  if (published && current) bound = putId;
   if (published && current && serving(now)) {
     counters_.putBytes += directory_.payloadBytes(slot);
     if (undecided(slot)) {
       FLUXON_MARK("owner: a published value waits for another put of its key");
-      published_.emplace(slot, Published{reply.putId, lease, true});
+      published_.emplace(slot, Published{putId, lease, true});
       open(key);
     } else {
-      awaitReaders(retireOlder(slot, reply.putId));
-      directory_.commit(slot, reply.putId, lease);
+      awaitReaders(retireOlder(slot, putId));
+      directory_.commit(slot, putId, lease);
       persist(slot, now);
     }
   } else if (elsewhere) {
-    if (code == Code::ok && current) bound = reply.putId;
+    if (code == Code::ok && current) bound = putId;
     if (code != Code::ok) ++counters_.putsFailed;
     endExport(ExportId(own.value));  // the slot goes when nobody reads it any more
   } else {
-    if (published) dropped_.push_back({key, reply.putId, directory_.offset(slot)});
+    if (published) dropped_.push_back({key, putId, directory_.offset(slot)});
     if (published && !current) FLUXON_MARK("owner: a published value is older than the bound of its key");
     if (published && current) FLUXON_MARK("owner: a put is published after the lease");
     if (published && current) code = Code::outcomeUnknown;  // our lease has run out: others may not wait for us any more
     if (code != Code::ok) ++counters_.putsFailed;
     freeSlot(slot);
   }
-  if (!pending.given && code == Code::ok && reply.published && replicas > 1) {
+  if (!pending.given && code == Code::ok && decided.published && replicas > 1) {
     // The put is done; its caller waits for the copies that it asked for.
-    rpc::Request spread;
-    spread.kind = rpc::RequestKind::spread;
-    spread.key = key;
-    spread.items.push_back({key, reply.putId, 0, 0, {}});
-    spread.count = replicas;
-    spread.timeLeftMs = static_cast<uint64_t>(kSpreadPatience.ms());
-    request(std::move(spread), pending.caller, pending.command).putId = reply.putId;
+    rpc::Spread spread{.value = {key, putId}, .replicas = replicas, .timeLeftMs = static_cast<uint64_t>(kSpreadPatience.ms())};
+    request(std::move(spread), pending.caller, pending.command);
   } else if (!pending.given) {
     Answer answer;
     answer.code = code;
-    answer.putId = reply.putId;
+    answer.putId = putId;
     answer.valueBytes = 1;
     answer.payload = reply.detail;
     host_.answer(pending.caller, std::move(answer));
@@ -249,11 +296,11 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
   }
 }
 
-// A put that is done, with as many copies as could be had: 1 also for a value that has gone meanwhile.
-void OwnerCore::answerPut(const Pending& pending, uint64_t copies) {
+// A put that is done, with as many replicas as could be had: 1 also for a value that has gone meanwhile.
+void OwnerCore::answerPut(const Pending& pending, uint64_t replicas) {
   Answer answer;
-  answer.putId = pending.putId;
-  answer.valueBytes = std::max<uint64_t>(1, copies);
+  answer.putId = pending.request.as<rpc::Spread>()->value.putId;
+  answer.valueBytes = std::max<uint64_t>(1, replicas);
   host_.answer(pending.caller, std::move(answer));
 }
 
@@ -263,21 +310,19 @@ void OwnerCore::failPending(Time now) {
     if (!pending.caller.client || pending.given) return;
     pending.given = true;
     FLUXON_MARK("owner: the lease runs out under an open request");
-    switch (pending.request.kind) {
-      case rpc::RequestKind::spread: answerPut(pending, 1); break;
-      case rpc::RequestKind::putDone: case rpc::RequestKind::putReserved: case rpc::RequestKind::remove:
-      case rpc::RequestKind::leaseGrant: case rpc::RequestKind::leaseKeepAlive: case rpc::RequestKind::leaseRevoke:
-        answerCode(pending.caller, Code::outcomeUnknown, "the master does not answer");
-        break;
-      case rpc::RequestKind::putStart:
-        // Nothing is granted. A second one must not find the first one in flight.
-        if ((pending.request.flags & shm::kRejectIfInFlight) == 0) {
-          FLUXON_MARK("owner: a put waits for its master");
-          putOff(pending.caller, std::move(pending.asked), "the master does not answer", now);
-          break;
-        }
-        [[fallthrough]];
-      default: answerCode(pending.caller, Code::unavailable, "the master does not answer"); break;
+    const rpc::Request& request = pending.request;
+    const auto* put = request.as<rpc::PutStart>();
+    if (request.is<rpc::Spread>()) {
+      answerPut(pending, 1);
+    } else if (request.is<rpc::PutDone>() || request.is<rpc::PutReserved>() || request.is<rpc::RemoveKey>() ||
+               request.is<rpc::LeaseGrant>() || request.is<rpc::LeaseKeepAlive>() || request.is<rpc::LeaseRevoke>()) {
+      answerCode(pending.caller, Code::outcomeUnknown, "the master does not answer");
+    } else if (put && put->mode.onInFlight == PutMode::OnInFlight::proceed) {
+      // Nothing is granted. A second one that is refused beside another would find the first one in flight.
+      FLUXON_MARK("owner: a put waits for its master");
+      putOff(pending.caller, std::move(pending.asked), "the master does not answer", now);
+    } else {
+      answerCode(pending.caller, Code::unavailable, "the master does not answer");
     }
   };
   for (auto& [id, pending] : pending_) failOne(pending);

@@ -128,10 +128,7 @@ bool OwnerCore::dropsRefused() const {
 void OwnerCore::tellSsd() {
   if (!listening_ || toldSsd_ == ssdLife_) return;
   toldSsd_ = ssdLife_;
-  rpc::Request life;
-  life.kind = rpc::RequestKind::ssdLife;
-  life.count = ssdLife_.value;
-  request(std::move(life), {}, shm::CommandKind{});
+  request(rpc::SsdLife{.life = ssdLife_});
 }
 
 // When ssdd is to have answered what it was asked. Without an end to that no change of a key and no term would go on, and memory that is
@@ -199,7 +196,7 @@ void OwnerCore::listed(const ssd::Message& message, Time now) {
   if (message.key.empty() || !message.putId || extentBytes(message.bytes) > segmentBytes_)
     return giveUpSsd("it lists what cannot be", now);
   ssdSaid_ = now;
-  ssdInventory_.push_back({message.key, message.putId, 0, message.bytes, {}, true});
+  ssdInventory_.push_back({message.key, message.putId, message.bytes});
 }
 
 // --- persist
@@ -306,11 +303,13 @@ void OwnerCore::persisted(const ssd::Message& message, Time now) {
 }
 
 void OwnerCore::ssdCommitted(const Pending& pending, const rpc::Reply& reply) {
+  const auto* answer = reply.as<rpc::SsdTaken>();
+  const std::vector<uint32_t> ignored = answer ? answer->ignored : std::vector<uint32_t>();
   for (size_t i = 0; i < pending.persists.size(); ++i) {
     const uint64_t id = pending.persists[i];
     const auto found = persists_.find(id);
     if (found == persists_.end()) continue;  // of an SSD that is over
-    const bool taken = reply.code == Code::ok && std::find(reply.offsets.begin(), reply.offsets.end(), i) == reply.offsets.end();
+    const bool taken = answer && std::find(ignored.begin(), ignored.end(), i) == ignored.end();
     if (!taken) FLUXON_MARK("owner: the master does not take what was persisted");
     ++(taken ? counters_.persistsTaken : counters_.persistsIgnored);
     if (taken) counters_.persistedBytes += found->second.bytes;
@@ -322,34 +321,32 @@ void OwnerCore::ssdCommitted(const Pending& pending, const rpc::Reply& reply) {
 // What has been persisted, and what has gone.
 void OwnerCore::tellSsdNews(Time now) {
   if (!commits_.empty()) {
-    rpc::Request commit;
-    commit.kind = rpc::RequestKind::ssdCommit;
+    rpc::SsdCommit commit;
     std::vector<uint64_t> ids;
     for (const uint64_t id : std::exchange(commits_, {})) {
       const auto found = persists_.find(id);
       if (found == persists_.end()) continue;
-      commit.items.push_back({found->second.key, found->second.putId, 0, found->second.bytes, {}, true});
+      commit.values.push_back({found->second.key, found->second.putId, found->second.bytes});
       ids.push_back(id);
     }
-    if (!ids.empty()) request(std::move(commit), {}, shm::CommandKind{}).persists = std::move(ids);
+    if (!ids.empty()) request(std::move(commit)).persists = std::move(ids);
   }
   if (evicted_.empty() || (evicted_.size() < kEvictedAtOnce && now < evictedSince_ + kEvictedPatience)) return;
   const size_t count = std::min(evicted_.size(), kMostEvicted - evictedTold_);
   if (count == 0) return;
-  rpc::Request gone;
-  gone.kind = rpc::RequestKind::ssdEvicted;
-  gone.items.assign(std::make_move_iterator(evicted_.begin()), std::make_move_iterator(evicted_.begin() + static_cast<ptrdiff_t>(count)));
+  rpc::SsdEvicted gone;
+  gone.values.assign(std::make_move_iterator(evicted_.begin()), std::make_move_iterator(evicted_.begin() + static_cast<ptrdiff_t>(count)));
   evicted_.erase(evicted_.begin(), evicted_.begin() + static_cast<ptrdiff_t>(count));
   evictedTold_ += count;
-  request(std::move(gone), {}, shm::CommandKind{});
+  request(std::move(gone));
 }
 
 // --- orders
 
-void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& items, Invalidation invalidation) {
+void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& below, Invalidation invalidation) {
   const uint64_t id = nextTask_++;
-  for (const rpc::Version& item : items) {
-    const bool last = &item == &items.back();
+  for (const rpc::Version& item : below) {
+    const bool last = &item == &below.back();
     host_.ssd({ssd::MessageKind::invalidate, last ? id : 0, item.key, item.putId});
   }
   invalidating_[id] = std::move(invalidation);

@@ -48,54 +48,40 @@ void OwnerCore::leaveLoad(uint64_t id, const Flight& flight, const char* why, Ti
   }
 }
 
-void OwnerCore::stage(const rpc::MasterMessage& message, Time now) {
-  if (message.items.size() != 1) return;
-  if (!begins(message.command)) return;  // it comes twice, or after its end
-  const rpc::Version& item = message.items.front();
-  rpc::Request answer;
-  answer.kind = rpc::RequestKind::staged;
-  answer.command = message.command;
-  const uint64_t size = extentBytes(item.bytes);
-  const auto refuse = [&](Code code) {
-    answer.code = code;
-    request(std::move(answer), {}, shm::CommandKind{});
-  };
-  if (item.key.empty() || item.key.size() > kMaxKeyBytes || size > segmentBytes_ || item.offset > segmentBytes_ - size ||
-      !rpc::isStaged(message.exportId) || exports_.count(message.exportId) != 0)
+void OwnerCore::carryOut(const rpc::Stage& order, Time now) {
+  if (!begins(order.order)) return;  // it comes twice, or after its end
+  const uint64_t size = extentBytes(order.bytes);
+  const auto refuse = [&](Code code) { request(rpc::Staged{.order = order.order, .code = code}); };
+  if (order.key.empty() || order.key.size() > kMaxKeyBytes || size > segmentBytes_ || order.to.offset > segmentBytes_ - size ||
+      !rpc::isStaged(order.to.id) || exports_.count(order.to.id) != 0)
     return refuse(Code::protocol);
   if (!ssdLife_) return refuse(Code::miss);
-  const std::optional<uint32_t> slot =
-      directory_.grant(item.key, keyHash(item.key), item.offset, item.bytes, kSsdWriter.value, message.command);
+  const std::optional<uint32_t> slot = directory_.grant(order.key, keyHash(order.key), order.to.offset, order.bytes, kSsdWriter.value,
+                                                        OperationId(order.order.value));
   if (!slot) {
     ++counters_.directoryFull;
     return refuse(Code::noSpace);
   }
   ++counters_.staged;
   const uint64_t id = nextTask_++;
-  Flight flight;
-  flight.slot = *slot;
-  flight.since = now;
-  flight.putId = item.putId;
-  flight.ordered = message.command;
+  Flight flight{.slot = *slot, .putId = order.putId, .ordered = order.order, .since = now};
   loadBegins(flight, now);
-  flight.staged = message.exportId;
+  flight.staged = order.to.id;
   flights_.emplace(id, std::move(flight));
-  Export& exported = exports_[message.exportId];
+  Export& exported = exports_[order.to.id];
   exported.slot = *slot;
   exported.since = now;
   exported.staged = true;
   exported.loading = id;
-  host_.exportValue(message.exportId, item.offset, item.bytes, 0);
-  Fetch fetch;
-  fetch.id = id;
-  fetch.key = item.key;
-  fetch.putId = item.putId;
-  fetch.offset = item.offset;
-  fetch.bytes = item.bytes;
-  fetch.deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(message.timeLeftMs, 86'400'000)));
-  fetch.ssd = true;
-  host_.fetch(std::move(fetch));
-  request(std::move(answer), {}, shm::CommandKind{});
+  host_.exportValue(order.to.id, order.to.offset, order.bytes, 0);
+  host_.fetch({.id = id,
+               .key = order.key,
+               .putId = order.putId,
+               .offset = order.to.offset,
+               .bytes = order.bytes,
+               .deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(order.timeLeftMs, 86'400'000))),
+               .ssd = true});
+  request(rpc::Staged{.order = order.order});
 }
 
 void OwnerCore::loading(uint64_t flight, uint64_t bytes, Time now) {
@@ -140,19 +126,16 @@ void OwnerCore::stageLoaded(const Flight& flight, Code code, Time now) {
   flush(now);
 }
 
-void OwnerCore::unstage(const rpc::MasterMessage& message, Time now) {
-  const auto found = exports_.find(message.exportId);
+void OwnerCore::carryOut(const rpc::Unstage& order, Time now) {
+  const auto found = exports_.find(order.exportId);
   if (found == exports_.end()) {
     FLUXON_MARK("owner: an order to unstage comes twice");
-    rpc::Request done;
-    done.kind = rpc::RequestKind::unstaged;
-    done.command = message.command;
-    request(std::move(done), {}, shm::CommandKind{});
+    request(rpc::Unstaged{.order = order.order});
     return;
   }
-  found->second.unstage = message.command;
-  endExport(message.exportId);
-  settleStage(message.exportId, now);
+  found->second.unstage = order.order;
+  endExport(order.exportId);
+  settleStage(order.exportId, now);
 }
 
 // Its end, when nobody reads or writes the extent any more.
@@ -170,10 +153,7 @@ void OwnerCore::settleStage(ExportId id, Time) {
     directory_.release(exported.slot);
   }
   if (!exported.orphan) {
-    rpc::Request done;
-    done.kind = rpc::RequestKind::unstaged;
-    done.command = exported.unstage;
-    request(std::move(done), {}, shm::CommandKind{});
+    request(rpc::Unstaged{.order = exported.unstage});
   } else {
     FLUXON_MARK("owner: a stage ends after its term");
   }

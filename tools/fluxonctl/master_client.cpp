@@ -99,15 +99,17 @@ Result<std::unique_ptr<MasterClient>> MasterClient::connect(const Config::Common
   if (!error.ok()) return error;
   state->rpc = kj::heap<capnp::TwoPartyClient>(*state->stream);
   schema::Master::Client master = state->rpc->bootstrap().castAs<schema::Master>();
-  state->op = master.operatorRequest().send().getOperator();
-  if (common.master.enabled) {
-    // The address does not say which cluster it is of, as the socket's path does.
-    const auto hello = state->answer(master.helloRequest().send());
-    if (!hello) return hello.error();
-    const std::string cluster = rpc::toString(hello.value().getCluster());
-    if (cluster != paths.cluster)
-      return Error{Code::badConfig, "the master at " + toString(common.master) + " is of cluster " + cluster + ", not of " + paths.cluster};
-  }
+  const auto hello = state->answer(master.helloRequest().send());
+  if (!hello) return hello.error();
+  if (hello.value().getProtocol() != rpc::kProtocolVersion)
+    return Error{Code::protocol, rpc::otherProtocol("the master", hello.value().getProtocol())};
+  // An address does not say which cluster it is of, as a socket's path does.
+  const std::string cluster = rpc::toString(hello.value().getCluster());
+  if (common.master.enabled && cluster != paths.cluster)
+    return Error{Code::badConfig, "the master at " + toString(common.master) + " is of cluster " + cluster + ", not of " + paths.cluster};
+  auto operators = master.operatorRequest();
+  operators.setProtocol(rpc::kProtocolVersion);
+  state->op = operators.send().getOperator();
   return std::unique_ptr<MasterClient>(new MasterClient(std::move(state)));
 }
 
