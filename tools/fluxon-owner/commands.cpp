@@ -30,43 +30,31 @@ void OwnerCore::command(Caller caller, Command command, Time now) {
         break;
       }
       [[fallthrough]];
-    case Kind::stat: forward(caller, command, rpc::StatKey{.key = command.key, .timeLeftMs = left}, now); break;
+    case Kind::stat: forward(caller, rpc::StatKey{.key = command.key, .timeLeftMs = left}, now); break;
     case Kind::remove:
       ++counters_.removes;
-      forward(caller, command, rpc::RemoveKey{.key = command.key, .timeLeftMs = left}, now);
+      forward(caller, rpc::RemoveKey{.key = command.key, .timeLeftMs = left}, now);
       break;
-    case Kind::countPrefix: forward(caller, command, rpc::CountKeys{.prefix = command.key, .timeLeftMs = left}, now); break;
+    case Kind::countPrefix: forward(caller, rpc::CountKeys{.prefix = command.key, .timeLeftMs = left}, now); break;
     case Kind::list:
-      forward(caller, command,
+      forward(caller,
               rpc::ListKeys{.prefix = command.key, .after = command.extra, .limit = command.valueBytes, .timeLeftMs = left}, now);
       break;
-    case Kind::leaseGrant: forward(caller, command, rpc::LeaseGrant{.ttlMs = command.valueBytes}, now); break;
-    case Kind::leaseKeepAlive: forward(caller, command, rpc::LeaseKeepAlive{.lease = command.lease}, now); break;
-    case Kind::leaseRevoke: forward(caller, command, rpc::LeaseRevoke{.lease = command.lease, .timeLeftMs = left}, now); break;
+    case Kind::leaseGrant: forward(caller, rpc::LeaseGrant{.ttlMs = command.valueBytes}, now); break;
+    case Kind::leaseKeepAlive: forward(caller, rpc::LeaseKeepAlive{.lease = command.lease}, now); break;
+    case Kind::leaseRevoke: forward(caller, rpc::LeaseRevoke{.lease = command.lease, .timeLeftMs = left}, now); break;
     case Kind::scrub: scrub(caller); break;
-    default: answerCode(caller, Code::protocol, "unknown command"); break;
+    default: host_.answerCode(caller, Code::protocol, "unknown command"); break;
   }
   flush(now);
 }
 
-bool OwnerCore::answerCode(Caller caller, Code code, std::string detail) {
-  if (!caller.client) return true;
-  Answer answer;
-  answer.code = code;
-  answer.payload = std::move(detail);
-  return host_.answer(caller, std::move(answer));
-}
-
-std::string OwnerCore::noLease() const {
-  return "no serving lease: " + (apartBecause_.empty() ? "the master does not answer" : apartBecause_);
-}
-
-void OwnerCore::forward(Caller caller, const Command& command, rpc::Request::Body question, Time now) {
-  if (!serving(now) || !listening_ || reporting_) {
-    answerCode(caller, Code::unavailable, noLease());
+void OwnerCore::forward(Caller caller, rpc::Request::Body question, Time now) {
+  if (!standing_.takesRequests(now)) {
+    host_.answerCode(caller, Code::unavailable, standing_.noLease());
     return;
   }
-  request(std::move(question), caller, command.kind);
+  calls_.send(std::move(question), caller);
 }
 
 // True: answered, with the committed slot.
@@ -96,15 +84,15 @@ bool OwnerCore::mustWait(const Command& command) const {
 void OwnerCore::get(Caller caller, Command command, Time now) {
   if (!std::exchange(command.counted, true)) counters_.ringGets += !command.get.sentHere();
   if (!serving(now)) {
-    answerCode(caller, Code::unavailable, noLease());
+    host_.answerCode(caller, Code::unavailable, standing_.noLease());
   } else if (answerLocal(caller, command)) {
   } else if (mustWait(command)) {
     const std::string key = command.key;
     controls_[key].waiting.push_back({caller, std::move(command)});
   } else if (command.get.localOnly) {
-    answerCode(caller, Code::miss);
-  } else if (!listening_ || reporting_) {
-    answerCode(caller, Code::unavailable, "this owner joins again" + (apartBecause_.empty() ? "" : ": " + apartBecause_));
+    host_.answerCode(caller, Code::miss);
+  } else if (!standing_.joined()) {
+    host_.answerCode(caller, Code::unavailable, "this owner joins again" + (standing_.apartBecause().empty() ? "" : ": " + standing_.apartBecause()));
   } else {
     askRoute(caller, std::move(command), now);
   }
@@ -133,24 +121,17 @@ void OwnerCore::askRoute(Caller caller, Command command, Time now) {
                                                              : rpc::NeighbourUse::read;
   rpc::GetStart start{
       .key = key, .neighbours = neighbours, .avoid = command.avoid, .timeLeftMs = timeLeftMs(command.deadline, now)};
-  request(std::move(start), caller, command.kind).asked = std::move(command);
-}
-
-// Runs it again after a pause that grows to 128 ms, and at its deadline answers it `unavailable`.
-void OwnerCore::putOff(Caller caller, Command command, std::string why, Time now) {
-  const Duration pause = milliseconds(int64_t{1} << std::min(command.attempts++, 7u));
-  const Time when = std::min(now + pause, command.deadline);
-  later_.emplace(when, Later{caller, std::move(command), std::move(why)});
+  calls_.send(std::move(start), caller, std::move(command));
 }
 
 void OwnerCore::putStart(Caller caller, Command command, Time now) {
   counters_.puts += command.attempts == 0;
   if (command.key.empty()) {
-    answerCode(caller, Code::invalidKey, "empty");
+    host_.answerCode(caller, Code::invalidKey, "empty");
     return;
   }
-  if (!serving(now) || !listening_ || reporting_) {
-    return putOff(caller, std::move(command), noLease(), now);
+  if (!standing_.takesRequests(now)) {
+    return retries_.putOff(caller, std::move(command), standing_.noLease(), now);
   }
   const uint64_t size = extentBytes(command.valueBytes);
   // What the master may refuse is asked first, before an older value of ours is given up for it.
@@ -166,7 +147,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
                         .lease = command.lease,
                         .timeLeftMs = timeLeftMs(command.deadline, now),
                         .onBehalfOf = asker};
-    request(std::move(start), caller, command.kind).asked = std::move(command);
+    calls_.send(std::move(start), caller, std::move(command));
     return;
   }
   const std::optional<uint32_t> slot = directory_.grant(command.key, keyHash(command.key), *offset, command.valueBytes,
@@ -174,7 +155,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
   if (!slot) {
     ++counters_.directoryFull;
     reserve_.give(size, *offset);
-    answerCode(caller, Code::noSpace, "the directory is full (max_keys)");
+    host_.answerCode(caller, Code::noSpace, "the directory is full (max_keys)");
     return close(command.key, now);
   }
   ++counters_.putsFromReserve;
@@ -185,7 +166,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
                      .since = now};
   if (isInline) {
     std::memcpy(segment_ + *offset, command.extra.data(), command.extra.size());
-    return submit(*slot, caller, command.kind, now);
+    return submit(*slot, caller, now);
   }
   Answer answer;
   answer.slotRef = directory_.ref(*slot);
@@ -216,15 +197,15 @@ void OwnerCore::commit(Caller caller, const Command& command, Time now) {
   uint32_t slot = 0;
   const Put* put = granted(caller, command, slot);
   if (!put) {
-    answerCode(caller, Code::invalidArgument, "no such grant");
+    host_.answerCode(caller, Code::invalidArgument, "no such grant");
     return;
   }
-  if (!put->orphan && serving(now) && listening_) return submit(slot, caller, command.kind, now);
+  if (!put->orphan && serving(now) && standing_.listening()) return submit(slot, caller, now);
   const std::string key(directory_.key(slot));
   const bool orphan = put->orphan;
   giveUpPut(slot, true);
   ++counters_.putsFailed;
-  answerCode(caller, orphan ? Code::termChanged : Code::unavailable,
+  host_.answerCode(caller, orphan ? Code::termChanged : Code::unavailable,
              orphan ? "the put is given up" : "no serving lease: the put is given up");
   close(key, now);
 }
@@ -232,12 +213,12 @@ void OwnerCore::commit(Caller caller, const Command& command, Time now) {
 void OwnerCore::abort(Caller caller, const Command& command, Time now) {
   uint32_t slot = 0;
   if (!granted(caller, command, slot)) {
-    answerCode(caller, Code::invalidArgument, "no such grant");
+    host_.answerCode(caller, Code::invalidArgument, "no such grant");
     return;
   }
   const std::string key(directory_.key(slot));
   giveUpPut(slot, true);
-  answerCode(caller, Code::ok);
+  host_.answerCode(caller, Code::ok);
   close(key, now);
 }
 

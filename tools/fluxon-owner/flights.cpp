@@ -14,35 +14,35 @@ constexpr unsigned kMostSsdFailures = 3;
 }  // namespace
 
 // The answer to a getStart.
-void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
-  const std::string key = pending.request.as<rpc::GetStart>()->key;
+void OwnerCore::gotRoute(Call& call, const rpc::Reply& reply, Time now) {
+  const std::string key = call.request.as<rpc::GetStart>()->key;
   controls_.at(key).asking = false;
-  if (reply.as<rpc::FetchFrom>() || reply.as<rpc::LoadHere>()) return fly(pending, reply, now);
+  if (reply.as<rpc::FetchFrom>() || reply.as<rpc::LoadHere>()) return fly(call, reply, now);
   const auto* there = reply.as<rpc::ReadAt>();
-  Command& asked = pending.asked;
-  if (pending.given) {
-  } else if (answerLocal(pending.caller, asked)) {
+  Command& asked = std::get<Command>(call.about);
+  if (!call.caller) {
+  } else if (answerLocal(call.caller, asked)) {
   } else if (mustWait(asked)) {
     FLUXON_MARK("owner: a put or a reclaim begins while a get asks for its route");
-    controls_[key].waiting.push_back({pending.caller, std::move(asked)});
+    controls_[key].waiting.push_back({call.caller, std::move(asked)});
     --controls_.at(key).open;
     return;
   } else if (!there || there->owner.node == settings_.node) {
     // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
     if (there) FLUXON_MARK("owner: a route to itself that it has given up");
     if (there || reply.code == Code::miss) counters_.ringMisses += !asked.get.sentHere();
-    answerCode(pending.caller, there ? Code::miss : reply.code, reply.detail);
+    host_.answerCode(call.caller, there ? Code::miss : reply.code, reply.detail);
   } else if (!asked.far && !host_.neighbour(there->owner)) {
     FLUXON_MARK("owner: a neighbour of its route cannot be reached");
     asked.far = true;
-    askRoute(pending.caller, std::move(asked), now);
+    askRoute(call.caller, std::move(asked), now);
   } else {
     Answer answer;
     answer.node = there->owner.node;
     answer.putId = there->putId;
     answer.valueBytes = there->bytes;
     if (there->ssd) answer.source = shm::AnswerSource::ssd;
-    host_.answer(pending.caller, std::move(answer));
+    host_.answer(call.caller, std::move(answer));
   }
   // Those who waited for this answer ask by themselves: there is no flight to share.
   for (Waiting& waiting : controls_.at(key).waiting) waiting.command.alone = true;
@@ -50,10 +50,11 @@ void OwnerCore::gotRoute(Pending& pending, const rpc::Reply& reply, Time now) {
 }
 
 // The master has given a place for the value.
-void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
-  const std::string key = pending.request.as<rpc::GetStart>()->key;
-  Fetch fetch{.key = key, .deadline = pending.asked.deadline};
-  Flight flown{.asked = pending.request.id};
+void OwnerCore::fly(Call& call, const rpc::Reply& reply, Time now) {
+  const std::string key = call.request.as<rpc::GetStart>()->key;
+  Command& asked = std::get<Command>(call.about);
+  Fetch fetch{.key = key, .deadline = asked.deadline};
+  Flight flown{.asked = call.request.id};
   if (const auto* load = reply.as<rpc::LoadHere>()) {
     fetch.putId = load->putId, fetch.bytes = load->bytes, fetch.offset = load->offset;
     fetch.ssd = true;
@@ -68,20 +69,20 @@ void OwnerCore::fly(Pending& pending, const rpc::Reply& reply, Time now) {
     if (from.exported) flown.source = shm::AnswerSource::peerSsd;
   }
   flown.putId = fetch.putId;
-  if (pending.given) {
+  if (!call.caller) {
     FLUXON_MARK("owner: nobody wants a flight any more");
     refuseFlight(flown, Code::unavailable, fetch.offset);
     return close(key, now);
   }
   if (!startFlight(std::move(flown), std::move(fetch), now)) {
-    answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
+    host_.answerCode(call.caller, Code::noSpace, "the directory is full (max_keys)");
     return close(key, now);
   }
   const uint64_t flight = nextTask_ - 1;
   std::deque<Waiting> others = takeWaiting(key, 0);
   Control& control = controls_.at(key);
   control.flight = flight;
-  control.waiting.push_back({pending.caller, std::move(pending.asked), flight});
+  control.waiting.push_back({call.caller, std::move(asked), flight});
   // Those who waited for this answer join, unless an invalidation was faster than it.
   for (Waiting& waiting : others) get(waiting.caller, std::move(waiting.command), now);
 }
@@ -133,9 +134,10 @@ std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time 
 }
 
 // Tells the master how a copy ended.
-OwnerCore::Pending& OwnerCore::reportCopy(const Flight& flight, Code code) {
-  if (flight.ordered) return request(rpc::ReplicateDone{.order = flight.ordered, .code = code});
-  return request(rpc::GetDone{.get = flight.asked, .code = code});
+void OwnerCore::reportCopy(const Flight& flight, Code code, Call::About about) {
+  rpc::Request::Body done = rpc::GetDone{.get = flight.asked, .code = code};
+  if (flight.ordered) done = rpc::ReplicateDone{.order = flight.ordered, .code = code};
+  calls_.send(std::move(done), {}, std::move(about));
 }
 
 // Nothing is brought to the extent; it goes back.
@@ -175,9 +177,8 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
     if (flight.exported) incoming_.emplace(flight.slot, retireOlder(flight.slot, flight.putId));
   }
   if (flight.source == shm::AnswerSource::ssd) dropUnreadable(flight.slot, flight.putId, error.code);
-  Pending& pending = reportCopy(flight, error.code);
+  reportCopy(flight, error.code, error.ok() ? Call::About(Call::Slot{flight.slot}) : Call::About());
   if (error.ok()) {
-    pending.slot = flight.slot;
     // Those who waited had asked before the master named this version, or joined while no invalidation had closed the flight: what
     // becomes of the copy does not concern them.
     answerHeld(flight.slot, flight.putId, flight.source, takeWaiting(key, id));
@@ -190,25 +191,23 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
     // The master has heard that this SSD does not have the value; there are not many more that could have it.
     if (fromSsd && ++waiting.command.ssdFailures > kMostSsdFailures) {
       FLUXON_MARK("owner: a get is given up after several SSDs");
-      answerCode(waiting.caller, Code::unavailable, "node " + flight.node + ": " + error.message());
+      host_.answerCode(waiting.caller, Code::unavailable, "node " + flight.node + ": " + error.message());
       continue;
     }
     waiting.command.avoid = flight.node;
     waiting.command.alone = true;
     FLUXON_MARK("owner: a get whose fetch failed asks again");
-    putOff(waiting.caller, std::move(waiting.command), "node " + flight.node + ": " + error.message(), now);
+    retries_.putOff(waiting.caller, std::move(waiting.command), "node " + flight.node + ": " + error.message(), now);
   }
   close(key, now);
   flush(now);
 }
 
 // The master has decided about the copy.
-void OwnerCore::landed(Pending& pending, const rpc::Reply& reply, Time now) {
-  if (pending.slot == UINT32_MAX) {
-    noteRefusal(reply.code);
-    return;
-  }
-  const uint32_t slot = pending.slot;
+void OwnerCore::landed(Call& call, const rpc::Reply& reply, Time now) {
+  const auto* copy = std::get_if<Call::Slot>(&call.about);
+  if (!copy) return noteRefusal(reply.code);
+  const uint32_t slot = copy->slot;
   const std::string key(directory_.key(slot));
   const auto* ended = reply.as<rpc::CopyEnded>();
   const rpc::CopyEnded decided = ended ? *ended : rpc::CopyEnded();
@@ -274,7 +273,7 @@ void OwnerCore::unexported(ExportId id, Time now) {
   const uint32_t slot = found->second.slot;
   const std::string key(directory_.key(slot));
   exports_.erase(found);
-  if (listening_ && !reporting_) {
+  if (standing_.joined()) {
     freeSlot(slot);
   } else {
     FLUXON_MARK("owner: an export ends between terms");

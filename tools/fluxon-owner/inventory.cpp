@@ -58,9 +58,7 @@ Incarnation OwnerCore::content() const {
 // The term is over for us. Commands under way are answered, grants stay with their writers as orphans, flights and exports end when
 // the host says so; committed values stay committed, or are retired.
 void OwnerCore::part(bool keep, Time now) {
-  if (listening_) ++counters_.rejoins;
-  listening_ = reporting_ = false;
-  fenced_ = false;
+  if (standing_.endTerm()) ++counters_.rejoins;
   if (!keep) {
     contentRefused_ = false;
     directory_.setLease(0);
@@ -83,11 +81,8 @@ void OwnerCore::part(bool keep, Time now) {
     host_.ssd({ssd::MessageKind::forget, nextTask_++});
   }
   failPending(now);
-  pending_.clear();
-  heldBack_.clear();
-  putsAsked_ = 0;
+  calls_.endTerm();
   evictedTold_ = 0;
-  beats_.clear();
   begun_.clear();
   reserve_.forget();
   releases_.clear();
@@ -140,7 +135,7 @@ void OwnerCore::part(bool keep, Time now) {
   std::unordered_map<std::string, Control> controls = std::move(controls_);
   controls_.clear();
   for (auto& [key, control] : controls) {
-    for (const Waiting& waiting : control.waiting) answerCode(waiting.caller, Code::unavailable, "the owner joins again");
+    for (const Waiting& waiting : control.waiting) host_.answerCode(waiting.caller, Code::unavailable, "the owner joins again");
   }
   for (const auto& [slot, put] : puts_) open(std::string(directory_.key(slot)));
   if (!flights_.empty()) host_.cancelFetches();
@@ -155,7 +150,7 @@ void OwnerCore::part(bool keep, Time now) {
 
 bool OwnerCore::stop(Time now) {
   keep(now);
-  for (const auto& [when, next] : std::exchange(later_, {})) answerCode(next.caller, Code::unavailable, "the owner stops");
+  for (const auto& [when, next] : retries_.takeAll()) host_.answerCode(next.caller, Code::unavailable, "the owner stops");
   directory_.setLease(0);
   directory_.setServing(Incarnation());
   return directory_.count(shm::SlotState::committed) > 0 || ssdLife_;
@@ -179,19 +174,13 @@ std::vector<Extent> OwnerCore::occupied() {
 }
 
 void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, Inventory inventory, Time now) {
-  FLUXON_CHECK(pending_.empty(), "requests of another incarnation");
-  incarnation_ = incarnation;
-  lease_ = lease;
-  leaseFrom_ = sent;
-  nextId_ = 1;
-  listening_ = true;
+  standing_.registered(incarnation, lease, sent);
   tellSsd();
   if (inventory == Inventory::none) {
     FLUXON_CHECK(directory_.count(shm::SlotState::committed) == 0, "joined without an inventory, but with values");
-    serve(now);
+    standing_.serve(now);
     return flush(now);
   }
-  reporting_ = true;
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     if (directory_.state(slot) == shm::SlotState::committed) inventory_.emplace_back(directory_.putId(slot), slot);
   }
@@ -243,7 +232,7 @@ bool OwnerCore::reportPage() {
   if (page.memory.empty() && page.ssd.empty() && !allListed_) return false;
   ++pagesSent_;
   page.pages = allListed_ ? pagesSent_ : 0;
-  pages_.emplace(request(std::move(page)).request.id, std::move(slots));
+  pages_.emplace(calls_.send(std::move(page)), std::move(slots));
   return true;
 }
 
@@ -251,7 +240,7 @@ void OwnerCore::reported(const rpc::InventoryPage& page, const rpc::Reply& reply
   if (reply.code != Code::ok) {
     // The service joins again. A life that is over may have been slow; its values may still be taken. Nonsense is not offered twice.
     FLUXON_MARK("owner: fenced while it reports");
-    fenced_ = true;
+    standing_.fence();
     contentRefused_ |= reply.code != Code::fenced;
     return;
   }
@@ -286,21 +275,11 @@ void OwnerCore::reported(const rpc::InventoryPage& page, const rpc::Reply& reply
 }
 
 void OwnerCore::endReport(Time now) {
-  reportEnds_ = reporting_ = false;
+  reportEnds_ = false;
   ssdInventory_.clear();
   nextRetiredScan_ = now;
-  serve(now);
+  standing_.serve(now);
   heartbeat({}, now);  // tells the master that the values it refused are gone
-}
-
-void OwnerCore::serve(Time now) {
-  directory_.setContent(incarnation_);
-  // Before the new incarnation and its lease: shm/directory_view.h.
-  directory_.setMaster(master_);
-  directory_.setServing(incarnation_);
-  const int64_t until = (leaseFrom_ + lease_).ns;
-  if (until > directory_.leaseUntilNs()) directory_.setLease(until);
-  lapsed_ = !serving(now);
 }
 
 }  // namespace fluxon::owner

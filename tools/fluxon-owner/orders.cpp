@@ -44,7 +44,7 @@ void OwnerCore::carryOut(const rpc::Invalidate& order, Time now) {
 
 // The master names what was retired until it hears this, so nothing of it is released before.
 void OwnerCore::invalidated(const Invalidation& invalidation) {
-  request(rpc::InvalidateDone{.order = invalidation.order});
+  calls_.send(rpc::InvalidateDone{.order = invalidation.order});
   awaitReaders(invalidation.retired);
 }
 
@@ -138,7 +138,7 @@ void OwnerCore::scanned(uint64_t id, const std::vector<bool>& held, Time now) {
         ++counters_.reclaimed;
       }
     }
-    request(rpc::ReclaimDone{.order = scan.order, .results = std::move(scan.results)});
+    calls_.send(rpc::ReclaimDone{.order = scan.order, .results = std::move(scan.results)});
   }
   for (const std::string& key : scan.keys) wake(key, now);
   flush(now);

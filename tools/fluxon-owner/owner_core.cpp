@@ -12,15 +12,6 @@ namespace {
 constexpr Duration kRescanUrgent = milliseconds(5);  // somebody waits for space
 constexpr Duration kRescan = seconds(1);
 constexpr Duration kReserveIdle = seconds(10);
-constexpr size_t kBeatsUnanswered = 4;
-
-// The lease, an inventory, or what the master waits for: what is held back anywhere may be waiting for the answer to an order, and two
-// owners that held theirs back for each other would do so for ever. Not the life of an SSD: what has been said of the one before comes
-// first.
-bool goesAtOnce(const rpc::Request& request) {
-  return request.is<rpc::Heartbeat>() || request.is<rpc::InvalidateDone>() || request.is<rpc::ReclaimDone>() ||
-         request.is<rpc::ReplicateDone>() || request.is<rpc::Staged>() || request.is<rpc::Unstaged>() || request.is<rpc::InventoryPage>();
-}
 
 }  // namespace
 
@@ -30,63 +21,12 @@ OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* s
       segment_(segment),
       segmentBytes_(segmentBytes),
       host_(host),
+      calls_({settings_.straggles, settings_.stragglers, settings_.ahead}, host),
+      standing_(directory, calls_),
       reserve_(segmentBytes / 32),
       awaitsSsd_(settings_.awaitsSsd) {}
 
-void OwnerCore::reconnected(Duration lease, Time sent) {
-  lease_ = lease;
-  listening_ = true;
-  if (reporting_) {
-    leaseFrom_ = std::max(leaseFrom_, sent);
-  } else if ((sent + lease).ns > directory_.leaseUntilNs()) directory_.setLease((sent + lease).ns);
-  if (!reporting_) lapsed_ = false;
-  for (const auto& [id, pending] : pending_) host_.send(pending.request);
-}
-
-OwnerCore::Pending& OwnerCore::request(rpc::Request::Body body, Caller caller, shm::CommandKind command) {
-  Pending pending;
-  pending.request.body = std::move(body);
-  pending.caller = caller;
-  pending.command = command;
-  if (pending.request.is<rpc::PutStart>()) ++putsAsked_;
-  if (goesAtOnce(pending.request) || (heldBack_.empty() && !full())) return send(std::move(pending));
-  FLUXON_MARK("owner: a request is held back");
-  heldBack_.push_back(std::move(pending));
-  return heldBack_.back();
-}
-
-OwnerCore::Pending& OwnerCore::send(Pending pending) {
-  pending.request.id = OperationId(nextId_++);
-  Pending& sent = pending_[pending.request.id] = std::move(pending);
-  host_.send(sent.request);
-  return sent;
-}
-
-OwnerCore::Unanswered OwnerCore::unanswered() const {
-  Unanswered result{OperationId(nextId_), {}};
-  for (const auto& [id, pending] : pending_) {
-    if (id.value + settings_.straggles >= nextId_ || result.stragglers.size() == settings_.stragglers) {
-      result.lowest = id;
-      break;
-    }
-    result.stragglers.push_back(id);
-  }
-  return result;
-}
-
-// The ids have run far ahead of the lowest unanswered one that is no straggler.
-bool OwnerCore::full() const {
-  return !pending_.empty() && nextId_ - pending_.begin()->first.value >= settings_.ahead &&
-         nextId_ - unanswered().lowest.value >= settings_.ahead;
-}
-
-void OwnerCore::sendHeldBack() {
-  while (!heldBack_.empty() && !full()) {
-    Pending next = std::move(heldBack_.front());
-    heldBack_.pop_front();
-    send(std::move(next));
-  }
-}
+void OwnerCore::reconnected(Duration lease, Time sent) { standing_.reconnected(lease, sent); }
 
 void OwnerCore::open(const std::string& key) { ++controls_[key].open; }
 
@@ -128,7 +68,7 @@ void OwnerCore::awaitReaders(const std::vector<uint32_t>& retired) {
 }
 
 // granted → pending: the bytes are there; the master decides.
-void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command, Time now) {
+void OwnerCore::submit(uint32_t slot, Caller caller, Time now) {
   Put& put = puts_.at(slot);
   directory_.submit(slot);
   // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing, and one whose
@@ -148,7 +88,7 @@ void OwnerCore::submit(uint32_t slot, Caller caller, shm::CommandKind command, T
                             .mode = put.mode,
                             .lease = put.lease};
   }
-  request(std::move(done), caller, command).slot = slot;
+  calls_.send(std::move(done), caller, Call::Slot{slot});
 }
 
 void OwnerCore::freeSlot(uint32_t slot) {
@@ -166,7 +106,7 @@ void OwnerCore::giveUpPut(uint32_t slot, bool tellMaster) {
   const Put put = puts_.at(slot);
   if (put.orphan) FLUXON_MARK("owner: a put of an earlier term ends");
   puts_.erase(slot);
-  if (put.operation && tellMaster && !put.orphan) request(rpc::PutAbort{.put = put.operation});
+  if (put.operation && tellMaster && !put.orphan) calls_.send(rpc::PutAbort{.put = put.operation});
   if (!put.operation && !put.orphan) {
     reserve_.give(extentBytes(directory_.payloadBytes(slot)), directory_.offset(slot));
     directory_.release(slot);
@@ -189,7 +129,7 @@ void OwnerCore::clientGone(ClientId client, Time now) {
   for (auto& [key, control] : controls_) {
     std::erase_if(control.waiting, [&](const Waiting& waiting) { return waiting.caller.client == client; });
   }
-  std::erase_if(later_, [&](const auto& next) { return next.second.caller.client == client; });
+  retries_.clientGone(client);
   nextRetiredScan_ = now;  // its hazards are gone
   flush(now);
 }
@@ -207,34 +147,19 @@ OwnerCore::Ages OwnerCore::oldest(Time now) const {
 }
 
 void OwnerCore::heartbeat(const std::vector<uint32_t>& touched, Time now) {
-  // A master that does not answer gets no pile of heartbeats.
-  if (!listening_ || beats_.size() >= kBeatsUnanswered) {
-    if (listening_) FLUXON_MARK("owner: heartbeats are not answered");
-    return;
-  }
-  rpc::Heartbeat beat{.serving = !reporting_};
-  for (const uint32_t slot : touched) {
-    if (slot < directory_.slotCount() && directory_.state(slot) == shm::SlotState::committed)
-      beat.touched.push_back(directory_.offset(slot));
-  }
-  beats_[request(std::move(beat)).request.id] = now;
+  if (!standing_.heartbeat(touched, now)) return;
   shrinkReserve(Time{now.ns - kReserveIdle.ns});
   flush(now);
 }
 
 void OwnerCore::tick(Time now) {
-  if (!lapsed_ && !serving(now)) {
-    lapsed_ = true;
-    failPending(now);
-  }
-  while (!later_.empty() && later_.begin()->first <= now) {
-    Later next = std::move(later_.begin()->second);
-    later_.erase(later_.begin());
-    if (now < next.command.deadline) {
-      command(next.caller, std::move(next.command), now);
+  if (standing_.lapses(now)) failPending(now);
+  while (std::optional<Retries::Entry> due = retries_.takeDue(now)) {
+    if (now < due->command.deadline) {
+      command(due->caller, std::move(due->command), now);
     } else {
       FLUXON_MARK("owner: a command was put off until its deadline");
-      answerCode(next.caller, Code::unavailable, std::move(next.why));
+      host_.answerCode(due->caller, Code::unavailable, std::move(due->why));
     }
   }
   if (now >= nextRetiredScan_) scanRetired(now);
@@ -244,38 +169,37 @@ void OwnerCore::tick(Time now) {
 
 Time OwnerCore::nextWake() const {
   Time next = Time::never();
-  if (!retired_.empty() && !retiredScanning_ && !reporting_) next = nextRetiredScan_;
-  if (!lapsed_) next = std::min(next, Time{directory_.leaseUntilNs()});
-  if (!later_.empty()) next = std::min(next, later_.begin()->first);
+  if (!retired_.empty() && !retiredScanning_ && !standing_.reporting()) next = nextRetiredScan_;
+  next = std::min({next, standing_.nextWake(), retries_.nextWake()});
   next = std::min(next, ssdWake());
   return next;
 }
 
 // What has piled up during one call goes to the master together.
 void OwnerCore::flush(Time now) {
-  if (!listening_) return;
-  if (reporting_) {
+  if (!standing_.listening()) return;
+  if (standing_.reporting()) {
     report();
     return;
   }
   // What cannot be told yet piles up further.
-  if (heldBack_.empty()) tellNews(now);
+  if (!calls_.holdsBack()) tellNews(now);
   if (retired_.empty() || retiredScanning_) return;
-  if (putsAsked_ > 0) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
+  if (calls_.putsAsked() > 0) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
   if (nextRetiredScan_ <= now) scanRetired(now);
 }
 
 // What is gone and what is wanted, each in one request.
 void OwnerCore::tellNews(Time now) {
-  if (!dropped_.empty()) request(rpc::Dropped{.replicas = std::exchange(dropped_, {})});
-  if (!releases_.empty()) request(rpc::Release{.offsets = std::exchange(releases_, {})});
+  if (!dropped_.empty()) calls_.send(rpc::Dropped{.replicas = std::exchange(dropped_, {})});
+  if (!releases_.empty()) calls_.send(rpc::Release{.offsets = std::exchange(releases_, {})});
   tellSsdNews(now);
-  for (const Reserve::Want& want : reserve_.refill()) request(rpc::Reserve{.extentBytes = want.extentBytes, .count = want.count});
+  for (const Reserve::Want& want : reserve_.refill()) calls_.send(rpc::Reserve{.extentBytes = want.extentBytes, .count = want.count});
 }
 
 void OwnerCore::scanRetired(Time now) {
   // While the inventory is made nothing leaves it.
-  if (retired_.empty() || retiredScanning_ || reporting_) return;
+  if (retired_.empty() || retiredScanning_ || standing_.reporting()) return;
   nextRetiredScan_ = now + kRescan;
   Scan scan;
   for (const uint32_t slot : retired_) scan.refs.push_back(directory_.ref(slot));

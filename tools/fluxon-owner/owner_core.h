@@ -59,110 +59,14 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "host.h"
+#include "master_calls.h"
+#include "standing.h"
 #include "reserve.h"
-#include "rpc/messages.h"
-#include "shm/client_format.h"
+#include "retries.h"
 #include "shm/directory_writer.h"
-#include "ssd/messages.h"
 
 namespace fluxon::owner {
-
-// How a get wants its answer.
-struct GetMode {
-  bool hold = false;        // the value is to be held by a held word
-  bool localOnly = false;   // without the master
-  bool placedHere = false;  // another owner has named this one
-  bool bringHere = false;   // the neighbour that has the value does not take the client
-
-  // Its client has asked another owner, or this one, before: that one counts it.
-  bool sentHere() const { return localOnly || placedHere; }
-  bool operator==(const GetMode&) const = default;
-};
-
-// A command, copied out of shared memory and checked: lengths, and flags that its kind has.
-struct Command {
-  shm::CommandKind kind{};
-  PutMode put;           // putStart, putInline
-  uint8_t replicas = 0;  // putStart, putInline: owners that shall have the value
-  GetMode get;           // get
-  std::string key;
-  std::string extra;
-  uint64_t valueBytes = 0;
-  uint64_t slotRef = 0;
-  KeyLeaseId lease;
-  Time deadline;
-  // How often it has been put off. A get on its way: the node that failed, that its neighbour cannot be reached, and that it asks by
-  // itself although another get of the key is asking.
-  unsigned attempts = 0;
-  std::string avoid;
-  bool far = false;
-  bool alone = false;
-  bool counted = false;
-  unsigned ssdFailures = 0;  // how often an SSD that was to have the value did not
-};
-
-struct Answer {
-  Code code = Code::ok;
-  uint64_t slotRef = 0;
-  PutId putId;
-  uint64_t offset = 0;
-  uint64_t valueBytes = 0;
-  KeyLeaseId lease;
-  std::string node;
-  std::string payload;  // detail of an error, listing, names
-  bool hold = false;    // the client is to hold the slot by a held word, set before it hears the answer
-  shm::AnswerSource source = shm::AnswerSource::memory;
-};
-
-// A value to be brought into the segment: the value of key with put_id at the peer, or what the peer has exported under the put_id.
-struct Fetch {
-  uint64_t id = 0;
-  rpc::Peer peer;
-  std::string key;
-  PutId putId;
-  ExportId exportId;          // 0: the readable value
-  uint64_t sourceOffset = 0;  // of what is exported, in the peer's segment
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  Time deadline;
-  bool ssd = false;  // from this owner's own SSD
-};
-
-// Who writes into extents that ssdd loads: no client has this id.
-constexpr ClientId kSsdWriter{UINT64_MAX};
-
-// Where a command came from: the client and its command slot. client 0: the owner itself.
-struct Caller {
-  ClientId client;
-  uint32_t slot = 0;
-};
-
-class Host {
- public:
-  virtual ~Host() = default;
-  virtual void send(const rpc::Request&) = 0;
-  // False: the caller has given up; what the answer grants must be undone (a hold is none then).
-  virtual bool answer(Caller, Answer) = 0;
-  // Looks for hazards on `refs`, in a thread; the result comes by scanned().
-  virtual void scan(uint64_t scan, std::vector<uint64_t> refs) = 0;
-  // The result comes by fetched(), also after cancelFetches(): from then on nothing writes into the extent.
-  virtual void fetch(Fetch) = 0;
-  virtual void cancelFetches() = 0;
-  // Lets peers read bytes of the segment under an id; unexport() ends that, and unexported() says when nobody reads them any more.
-  // The first `ready` bytes are there; what peers ask for beyond waits for exportProgress(), or fails with exportFailed().
-  virtual void exportValue(ExportId id, uint64_t offset, uint64_t bytes, uint64_t ready) = 0;
-  virtual void exportProgress(ExportId id, uint64_t ready) = 0;
-  virtual void exportFailed(ExportId id) = 0;
-  virtual void unexport(ExportId id) = 0;
-  // Clients of this owner can read that one's segment.
-  virtual bool neighbour(const rpc::Peer&) = 0;
-  // To the ssdd that is attached; what it says comes by ssd(). Loads go by fetch(), which keeps its promise when ssdd dies, too.
-  virtual void ssd(ssd::Message) = 0;
-  // What is on the SSD is worth nothing any more: the channel ends, ssdd comes back empty under another life. `why`: for people.
-  virtual void ssdStartOver(const char* why) = 0;
-  // Everything is elsewhere: this process is to leave for good.
-  virtual void leave() = 0;
-};
 
 struct OwnerCounters {
   uint64_t ringGets = 0, ringMisses = 0, puts = 0, putsInline = 0, putsFromReserve = 0, putsFailed = 0, putBytes = 0, removes = 0;
@@ -195,7 +99,7 @@ class OwnerCore {
   // being written stay, as orphans; everything else ends. After what they start is over (unsettled() is 0), occupied() is what is in
   // use without being a value of the inventory.
   // `master`: which one; it is the one that serving is under from serve() on.
-  void setMaster(Incarnation master) { master_ = master; }
+  void setMaster(Incarnation master) { standing_.setMaster(master); }
   void keep(Time now) { part(true, now); }
   void drop(Time now) { part(false, now); }
   // This process ends in order: nothing is served from here on. True: values stay for the next life.
@@ -213,9 +117,9 @@ class OwnerCore {
   void joined(Incarnation incarnation, Duration lease, Time sent, Time now) { registered(incarnation, lease, sent, Inventory::none, now); }
   // Same incarnation, new connection: everything unanswered is sent again.
   void reconnected(Duration lease, Time sent);
-  bool serving(Time now) const { return now.ns < directory_.leaseUntilNs(); }
+  bool serving(Time now) const { return standing_.serving(now); }
   // Why there is no master: clients that ask for one are told. "": it is there, or does not answer.
-  void apart(std::string why) { apartBecause_ = std::move(why); }
+  void apart(std::string why) { standing_.apart(std::move(why)); }
 
   void command(Caller, Command, Time now);
   void clientGone(ClientId, Time now);
@@ -239,22 +143,18 @@ class OwnerCore {
   Time nextWake() const;
 
   // Set when the master refused an incarnation or term: the service must join again.
-  bool fenced() const { return fenced_; }
-  // All requests below `lowest` have been answered but for the stragglers.
-  struct Unanswered {
-    OperationId lowest;
-    std::vector<OperationId> stragglers;
-  };
-  Unanswered unanswered() const;
-  bool listening() const { return listening_; }
-  bool reporting() const { return reporting_; }
+  bool fenced() const { return standing_.fenced(); }
+  using Unanswered = MasterCalls::Unanswered;
+  Unanswered unanswered() const { return calls_.unanswered(); }
+  bool listening() const { return standing_.listening(); }
+  bool reporting() const { return standing_.reporting(); }
   // The master has refused the values as a whole: they must be dropped before the next registration.
   bool contentRefused() const { return contentRefused_; }
 
-  Duration lease() const { return lease_; }
+  Duration lease() const { return standing_.lease(); }
 
   const OwnerCounters& counters() const { return counters_; }
-  size_t requestsPending() const { return pending_.size() + heldBack_.size(); }
+  size_t requestsPending() const { return calls_.count(); }
   size_t grants() const { return puts_.size(); }
   uint64_t reserveBytes() const { return reserve_.bytes(); }
   size_t retired() const { return retired_.size(); }
@@ -284,15 +184,6 @@ class OwnerCore {
     // released before its reply.
     std::vector<uint32_t> replaced;
     Time since{0};  // granted, or adopted
-  };
-  struct Pending {
-    rpc::Request request;
-    Caller caller;
-    shm::CommandKind command{};
-    uint32_t slot = UINT32_MAX;  // of the put
-    bool given = false;          // the caller is not waiting for it any more (our lease ran out): only the effects count
-    Command asked;               // a get or a putStart: to run again
-    std::vector<uint64_t> persists;  // ssdCommit: of its items
   };
   struct Waiting {
     Caller caller;
@@ -340,35 +231,31 @@ class OwnerCore {
   void putInline(Caller, Command, Time now);
   void commit(Caller, const Command&, Time now);
   void abort(Caller, const Command&, Time now);
-  void forward(Caller, const Command&, rpc::Request::Body, Time now);
+  void forward(Caller, rpc::Request::Body, Time now);
   bool answerLocal(Caller, const Command&);
   bool mustWait(const Command&) const;
-  void putOff(Caller, Command, std::string why, Time now);
-  std::string noLease() const;
-  bool answerCode(Caller, Code, std::string detail = {});
   Put* granted(Caller, const Command&, uint32_t& slot);
 
   // replies.cpp
   void reply(const rpc::Reply&, Time now);
-  void replied(Pending&, const rpc::Reply&, Time now);
-  void putStarted(Pending&, const rpc::Reply&, Time now);
-  void putEnded(Pending&, const rpc::Reply&, Time now);
-  void answerPut(const Pending&, uint64_t replicas);
-  void beatAnswered(OperationId, Code, Time now);
-  void answerQuestion(const Pending&, const rpc::Reply&);
+  void replied(Call&, const rpc::Reply&, Time now);
+  void putStarted(Call&, const rpc::Reply&, Time now);
+  void putEnded(Call&, const rpc::Reply&, Time now);
+  void answerPut(const Call&, uint64_t replicas);
+  void answerQuestion(const Call&, const rpc::Reply&);
   void noteRefusal(Code);
   bool undecided(uint32_t except) const;
   void settlePublished(const std::string& key, Time now);
   void failPending(Time now);
 
   // flights.cpp
-  void gotRoute(Pending&, const rpc::Reply&, Time now);
-  void fly(Pending&, const rpc::Reply&, Time now);
+  void gotRoute(Call&, const rpc::Reply&, Time now);
+  void fly(Call&, const rpc::Reply&, Time now);
   void carryOut(const rpc::Replicate&, Time now);
   std::optional<uint32_t> startFlight(Flight, Fetch, Time now);
-  Pending& reportCopy(const Flight&, Code);
+  void reportCopy(const Flight&, Code, Call::About = {});
   void refuseFlight(const Flight&, Code, uint64_t offset);
-  void landed(Pending&, const rpc::Reply&, Time now);
+  void landed(Call&, const rpc::Reply&, Time now);
   std::deque<Waiting> takeWaiting(const std::string& key, uint64_t flight);
   void answerHeld(uint32_t slot, PutId, shm::AnswerSource, const std::deque<Waiting>&);
   void endExport(ExportId);
@@ -381,7 +268,7 @@ class OwnerCore {
   bool yieldsPersist(uint32_t slot, Time now);
   bool readBySsd(uint32_t slot);
   void persisted(const ssd::Message&, Time now);
-  void ssdCommitted(const Pending&, const rpc::Reply&);
+  void ssdCommitted(const Call&, const rpc::Reply&);
   void giveUpSsd(const char* why, Time now);
   void ssdLost(Time now);
   void loadBegins(Flight&, Time now);
@@ -412,7 +299,6 @@ class OwnerCore {
   bool reportPage();
   void reported(const rpc::InventoryPage&, const rpc::Reply&, Time now);
   void endReport(Time now);
-  void serve(Time now);
 
   // orders.cpp
   void carryOut(const rpc::Reply& message, Time now) { reply(message, now); }
@@ -426,11 +312,7 @@ class OwnerCore {
   void scanRetired(Time now);
 
   // owner_core.cpp
-  Pending& request(rpc::Request::Body, Caller = {}, shm::CommandKind = {});
-  Pending& send(Pending);
-  bool full() const;
-  void sendHeldBack();
-  void submit(uint32_t slot, Caller, shm::CommandKind, Time now);
+  void submit(uint32_t slot, Caller, Time now);
   std::vector<uint32_t> retireOlder(uint32_t than, PutId putId);
   void awaitReaders(const std::vector<uint32_t>& retired);
   void giveUpPut(uint32_t slot, bool tellMaster);
@@ -447,9 +329,10 @@ class OwnerCore {
   char* segment_;
   uint64_t segmentBytes_;
   Host& host_;
+  MasterCalls calls_;
+  Standing standing_;
+  Retries retries_;
   Reserve reserve_;
-  std::map<OperationId, Pending> pending_;
-  std::deque<Pending> heldBack_;  // without an id: not sent yet
   std::unordered_map<uint32_t, Put> puts_;  // by slot: granted and pending
   struct Published {
     PutId putId;
@@ -473,29 +356,17 @@ class OwnerCore {
   };
   std::map<ExportId, Export> exports_;         // slots that peers may read
   std::unordered_map<std::string, Control> controls_;
-  struct Later {
-    Caller caller;
-    Command command;
-    std::string why;
-  };
-  std::multimap<Time, Later> later_;  // commands that run again then
   std::vector<uint32_t> retired_;
   std::unordered_map<uint64_t, Scan> scans_;
   std::vector<uint64_t> releases_;       // extents to be reported free
   std::vector<rpc::MemoryReplica> dropped_;  // replicas given up on our own account
   std::set<OrderId> begun_;              // orders of this term that have been begun: reclaims and copies
-  std::map<OperationId, Time> beats_;    // heartbeats under way: when they were sent
-  Duration lease_{0};
-  Incarnation incarnation_;              // as which we have registered
-  Incarnation master_;                   // with which
   // Slots to be listed, a heap whose oldest value is next: the master takes the order for that of their age. Sorted at once, a million
   // of them would keep everything else waiting for 0.2 s.
   std::vector<std::pair<PutId, uint32_t>> inventory_;
   std::map<OperationId, std::vector<uint32_t>> pages_;  // that are not answered yet: their slots
   uint64_t pagesSent_ = 0;
   bool allListed_ = false;               // the last page has been sent
-  Time leaseFrom_{0};                    // reporting: the lease runs from here
-  bool reporting_ = false;
   bool contentRefused_ = false;
 
   // --- the SSD (ssd.cpp)
@@ -530,15 +401,9 @@ class OwnerCore {
   size_t ssdReported_ = 0;    // of those
   bool reportEnds_ = false;   // but for what ssdd has to drop
   uint64_t nextTask_ = 1;  // flights, and what ssdd is asked: one count, since its progress names either
-  uint64_t nextId_ = 1;
-  size_t putsAsked_ = 0;  // putStarts among the pending requests
   uint64_t nextScan_ = 1;
   bool retiredScanning_ = false;
   Time nextRetiredScan_{0};
-  bool listening_ = false;  // joined; requests may be sent
-  std::string apartBecause_;
-  bool fenced_ = false;
-  bool lapsed_ = true;
   OwnerCounters counters_;
 };
 

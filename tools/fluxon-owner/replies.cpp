@@ -14,26 +14,20 @@ constexpr Duration kSpreadPatience = seconds(5);  // for the copies of one put
 }  // namespace
 
 void OwnerCore::reply(const rpc::Reply& reply, Time now) {
-  const auto found = pending_.find(reply.id);
-  if (found == pending_.end()) {  // answered already: a repetition
-    FLUXON_MARK("owner: a reply comes twice");
-    return;
-  }
-  Pending pending = std::move(found->second);
-  pending_.erase(found);
-  if (pending.request.is<rpc::PutStart>()) --putsAsked_;
+  std::optional<Call> call = calls_.take(reply.id);
+  if (!call) return;
   if (reply.code == Code::fenced) {
     FLUXON_MARK("owner: an answer says that it is fenced");
-    fenced_ = true;
+    standing_.fence();
   }
-  if (rpc::fits(pending.request, reply)) {
-    replied(pending, reply, now);
+  if (rpc::fits(call->request, reply)) {
+    replied(*call, reply, now);
   } else {
     const uint64_t before = counters_.refused;
-    replied(pending, {reply.id, Code::protocol, "the master gave an answer that is none to what it was asked", {}}, now);
+    replied(*call, {reply.id, Code::protocol, "the master gave an answer that is none to what it was asked", {}}, now);
     counters_.refused = before + 1;  // whoever else was told
   }
-  sendHeldBack();
+  calls_.sendHeldBack();
 }
 
 // Nobody else is told.
@@ -41,36 +35,36 @@ void OwnerCore::noteRefusal(Code code) {
   if (code != Code::ok && code != Code::fenced) ++counters_.refused;
 }
 
-void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
+void OwnerCore::replied(Call& call, const rpc::Reply& reply, Time now) {
   struct To {
     OwnerCore& core;
-    Pending& pending;
+    Call& call;
     const rpc::Reply& reply;
     Time now;
-    void operator()(const rpc::Heartbeat&) { core.beatAnswered(reply.id, reply.code, now); }
-    void operator()(const rpc::PutStart&) { core.putStarted(pending, reply, now); }
-    void operator()(const rpc::PutDone&) { core.putEnded(pending, reply, now); }
-    void operator()(const rpc::PutReserved&) { core.putEnded(pending, reply, now); }
-    void operator()(const rpc::GetStart&) { core.gotRoute(pending, reply, now); }
-    void operator()(const rpc::GetDone&) { core.landed(pending, reply, now); }
-    void operator()(const rpc::ReplicateDone&) { core.landed(pending, reply, now); }
+    void operator()(const rpc::Heartbeat&) { core.standing_.beatAnswered(reply.id, reply.code, now); }
+    void operator()(const rpc::PutStart&) { core.putStarted(call, reply, now); }
+    void operator()(const rpc::PutDone&) { core.putEnded(call, reply, now); }
+    void operator()(const rpc::PutReserved&) { core.putEnded(call, reply, now); }
+    void operator()(const rpc::GetStart&) { core.gotRoute(call, reply, now); }
+    void operator()(const rpc::GetDone&) { core.landed(call, reply, now); }
+    void operator()(const rpc::ReplicateDone&) { core.landed(call, reply, now); }
     void operator()(const rpc::InventoryPage& page) { core.reported(page, reply, now); }
-    void operator()(const rpc::SsdCommit&) { core.ssdCommitted(pending, reply); }
+    void operator()(const rpc::SsdCommit&) { core.ssdCommitted(call, reply); }
     void operator()(const rpc::Reserve& asked) {
       const auto* reserved = reply.as<rpc::Reserved>();
       core.reserve_.answered(asked.extentBytes, reserved ? reserved->offsets : std::vector<uint64_t>());
     }
     void operator()(const rpc::Spread&) {
       const auto* ended = reply.as<rpc::SpreadEnded>();
-      if (!pending.given) core.answerPut(pending, ended ? ended->replicas : 1);
+      if (call.caller) core.answerPut(call, ended ? ended->replicas : 1);
     }
-    void operator()(const rpc::StatKey&) { core.answerQuestion(pending, reply); }
-    void operator()(const rpc::RemoveKey&) { core.answerQuestion(pending, reply); }
-    void operator()(const rpc::CountKeys&) { core.answerQuestion(pending, reply); }
-    void operator()(const rpc::ListKeys&) { core.answerQuestion(pending, reply); }
-    void operator()(const rpc::LeaseGrant&) { core.answerQuestion(pending, reply); }
-    void operator()(const rpc::LeaseKeepAlive&) { core.answerQuestion(pending, reply); }
-    void operator()(const rpc::LeaseRevoke&) { core.answerQuestion(pending, reply); }
+    void operator()(const rpc::StatKey&) { core.answerQuestion(call, reply); }
+    void operator()(const rpc::RemoveKey&) { core.answerQuestion(call, reply); }
+    void operator()(const rpc::CountKeys&) { core.answerQuestion(call, reply); }
+    void operator()(const rpc::ListKeys&) { core.answerQuestion(call, reply); }
+    void operator()(const rpc::LeaseGrant&) { core.answerQuestion(call, reply); }
+    void operator()(const rpc::LeaseKeepAlive&) { core.answerQuestion(call, reply); }
+    void operator()(const rpc::LeaseRevoke&) { core.answerQuestion(call, reply); }
     void operator()(const rpc::SsdEvicted& told) {
       core.evictedTold_ -= told.values.size();
       core.noteRefusal(reply.code);
@@ -84,23 +78,12 @@ void OwnerCore::replied(Pending& pending, const rpc::Reply& reply, Time now) {
     void operator()(const rpc::Staged&) { core.noteRefusal(reply.code); }
     void operator()(const rpc::Unstaged&) { core.noteRefusal(reply.code); }
   };
-  std::visit(To{*this, pending, reply, now}, pending.request.body);
-}
-
-void OwnerCore::beatAnswered(OperationId id, Code code, Time now) {
-  const auto beat = beats_.find(id);
-  if (beat == beats_.end()) return;
-  const Time until = beat->second + lease_;
-  if (reporting_ && code == Code::ok) leaseFrom_ = std::max(leaseFrom_, beat->second);
-  beats_.erase(beat);
-  if (reporting_) return;
-  if (code == Code::ok && until.ns > directory_.leaseUntilNs()) directory_.setLease(until.ns);
-  if (serving(now)) lapsed_ = false;
+  std::visit(To{*this, call, reply, now}, call.request.body);
 }
 
 // What the master has said to a client that only asked.
-void OwnerCore::answerQuestion(const Pending& pending, const rpc::Reply& reply) {
-  if (pending.given) return;
+void OwnerCore::answerQuestion(const Call& call, const rpc::Reply& reply) {
+  if (!call.caller) return;
   Answer answer;
   answer.code = reply.code;
   answer.payload = reply.detail;
@@ -113,9 +96,9 @@ void OwnerCore::answerQuestion(const Pending& pending, const rpc::Reply& reply) 
     answer.valueBytes = count->keys;
   } else if (const auto* granted = reply.as<rpc::LeaseGranted>()) {
     answer.lease = granted->lease;
-  } else if (const auto* kept = pending.request.as<rpc::LeaseKeepAlive>(); kept && reply.code == Code::ok) {
+  } else if (const auto* kept = call.request.as<rpc::LeaseKeepAlive>(); kept && reply.code == Code::ok) {
     answer.lease = kept->lease;
-  } else if (const auto* revoked = pending.request.as<rpc::LeaseRevoke>(); revoked && reply.code == Code::ok) {
+  } else if (const auto* revoked = call.request.as<rpc::LeaseRevoke>(); revoked && reply.code == Code::ok) {
     answer.lease = revoked->lease;
   } else if (const auto* page = reply.as<rpc::KeyPage>()) {
     // As many entries as the payload area takes; the client asks on from the last one.
@@ -127,74 +110,75 @@ void OwnerCore::answerQuestion(const Pending& pending, const rpc::Reply& reply) 
       answer.payload.append(entry.key).append(size - sizeof head - entry.key.size(), '\0');
     }
   }
-  host_.answer(pending.caller, std::move(answer));
+  host_.answer(call.caller, std::move(answer));
 }
 
-void OwnerCore::putStarted(Pending& pending, const rpc::Reply& reply, Time now) {
-  const OperationId operation = pending.request.id;
-  const rpc::PutStart& asked = *pending.request.as<rpc::PutStart>();
+void OwnerCore::putStarted(Call& call, const rpc::Reply& reply, Time now) {
+  const OperationId operation = call.request.id;
+  const rpc::PutStart& asked = *call.request.as<rpc::PutStart>();
   if (reply.code != Code::ok) {
     ++counters_.putsFailed;
-    if (!pending.given) answerCode(pending.caller, reply.code, reply.detail);
+    host_.answerCode(call.caller, reply.code, reply.detail);
     return close(asked.key, now);
   }
   if (const auto* elsewhere = reply.as<rpc::PutElsewhere>()) {
     // An owner of this host shall have it: the client goes there.
     FLUXON_MARK("owner: a put is sent on to a neighbour");
     const rpc::Peer& neighbour = elsewhere->neighbour;
-    if (!pending.given && host_.neighbour(neighbour)) {
+    if (call.caller && host_.neighbour(neighbour)) {
       Answer there;
       there.node = neighbour.node;
-      host_.answer(pending.caller, std::move(there));
-    } else if (!pending.given) {
-      answerCode(pending.caller, Code::unavailable, "node " + neighbour.node + ", which shall have the value, cannot be reached");
+      host_.answer(call.caller, std::move(there));
+    } else if (call.caller) {
+      host_.answerCode(call.caller, Code::unavailable, "node " + neighbour.node + ", which shall have the value, cannot be reached");
     }
     return close(asked.key, now);
   }
   const rpc::PutGranted& grant = *reply.as<rpc::PutGranted>();
-  const bool isInline = pending.command == shm::CommandKind::putInline;
+  Command& command = std::get<Command>(call.about);
+  const bool isInline = command.kind == shm::CommandKind::putInline;
   const uint64_t size = extentBytes(asked.bytes);
   if (size > segmentBytes_ || grant.offset > segmentBytes_ - size) {
     ++counters_.putsFailed;
-    request(rpc::PutAbort{.put = operation});
-    if (!pending.given) answerCode(pending.caller, Code::protocol, "the master granted an extent outside the segment");
+    calls_.send(rpc::PutAbort{.put = operation});
+    host_.answerCode(call.caller, Code::protocol, "the master granted an extent outside the segment");
     return close(asked.key, now);
   }
   const std::optional<uint32_t> slot = directory_.grant(asked.key, keyHash(asked.key), grant.offset, asked.bytes,
-                                                        isInline ? 0 : pending.caller.client.value, operation);
+                                                        isInline ? 0 : call.caller.client.value, operation);
   if (!slot) {
     ++counters_.directoryFull;
-    request(rpc::PutAbort{.put = operation});
+    calls_.send(rpc::PutAbort{.put = operation});
     releases_.push_back(grant.offset);
-    if (!pending.given) answerCode(pending.caller, Code::noSpace, "the directory is full (max_keys)");
+    host_.answerCode(call.caller, Code::noSpace, "the directory is full (max_keys)");
     return close(asked.key, now);
   }
-  puts_[*slot] = Put{.client = isInline ? ClientId() : pending.caller.client,
+  puts_[*slot] = Put{.client = isInline ? ClientId() : call.caller.client,
                      .operation = operation,
                      .putId = grant.putId,
                      .mode = asked.mode,
-                     .replicas = pending.asked.replicas,
+                     .replicas = command.replicas,
                      .lease = asked.lease,
                      .elsewhere = grant.home.has_value(),
                      .since = now};
-  if (isInline && !pending.given) {
-    std::memcpy(segment_ + grant.offset, pending.asked.extra.data(), pending.asked.extra.size());
-    return submit(*slot, pending.caller, pending.command, now);
+  if (isInline && call.caller) {
+    std::memcpy(segment_ + grant.offset, command.extra.data(), command.extra.size());
+    return submit(*slot, call.caller, now);
   }
   Answer answer;
   answer.slotRef = directory_.ref(*slot);
   answer.putId = grant.putId;
   answer.offset = grant.offset;
   answer.valueBytes = asked.bytes;
-  if (pending.given || !host_.answer(pending.caller, std::move(answer))) {
+  if (!call.caller || !host_.answer(call.caller, std::move(answer))) {
     FLUXON_MARK("owner: nobody takes a grant");
     giveUpPut(*slot, true);
     close(asked.key, now);
   }
 }
 
-void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
-  const uint32_t slot = pending.slot;
+void OwnerCore::putEnded(Call& call, const rpc::Reply& reply, Time now) {
+  const uint32_t slot = std::get<Call::Slot>(call.about).slot;
   FLUXON_CHECK(puts_.count(slot) && directory_.state(slot) == shm::SlotState::pending, "answer to a put that is not pending");
   const std::string key(directory_.key(slot));
   const std::vector<uint32_t> replaced = std::move(puts_.at(slot).replaced);
@@ -241,17 +225,17 @@ void OwnerCore::putEnded(Pending& pending, const rpc::Reply& reply, Time now) {
     if (code != Code::ok) ++counters_.putsFailed;
     freeSlot(slot);
   }
-  if (!pending.given && code == Code::ok && decided.published && replicas > 1) {
+  if (call.caller && code == Code::ok && decided.published && replicas > 1) {
     // The put is done; its caller waits for the copies that it asked for.
     rpc::Spread spread{.value = {key, putId}, .replicas = replicas, .timeLeftMs = static_cast<uint64_t>(kSpreadPatience.ms())};
-    request(std::move(spread), pending.caller, pending.command);
-  } else if (!pending.given) {
+    calls_.send(std::move(spread), call.caller);
+  } else if (call.caller) {
     Answer answer;
     answer.code = code;
     answer.putId = putId;
     answer.valueBytes = 1;
     answer.payload = reply.detail;
-    host_.answer(pending.caller, std::move(answer));
+    host_.answer(call.caller, std::move(answer));
   }
   settlePublished(key, now);
   close(key, now);
@@ -297,41 +281,39 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
 }
 
 // A put that is done, with as many replicas as could be had: 1 also for a value that has gone meanwhile.
-void OwnerCore::answerPut(const Pending& pending, uint64_t replicas) {
+void OwnerCore::answerPut(const Call& call, uint64_t replicas) {
   Answer answer;
-  answer.putId = pending.request.as<rpc::Spread>()->value.putId;
+  answer.putId = call.request.as<rpc::Spread>()->value.putId;
   answer.valueBytes = std::max<uint64_t>(1, replicas);
-  host_.answer(pending.caller, std::move(answer));
+  host_.answer(call.caller, std::move(answer));
 }
 
 // The serving lease has run out, or the term is over: callers are answered, or try again; effects are undone when the replies come.
 void OwnerCore::failPending(Time now) {
-  const auto failOne = [&](Pending& pending) {
-    if (!pending.caller.client || pending.given) return;
-    pending.given = true;
+  calls_.eachWaited([&](Call& call) {
     FLUXON_MARK("owner: the lease runs out under an open request");
-    const rpc::Request& request = pending.request;
+    const Caller caller = call.caller;
+    const rpc::Request& request = call.request;
     const auto* put = request.as<rpc::PutStart>();
     if (request.is<rpc::Spread>()) {
-      answerPut(pending, 1);
+      answerPut(call, 1);
     } else if (request.is<rpc::PutDone>() || request.is<rpc::PutReserved>() || request.is<rpc::RemoveKey>() ||
                request.is<rpc::LeaseGrant>() || request.is<rpc::LeaseKeepAlive>() || request.is<rpc::LeaseRevoke>()) {
-      answerCode(pending.caller, Code::outcomeUnknown, "the master does not answer");
+      host_.answerCode(caller, Code::outcomeUnknown, "the master does not answer");
     } else if (put && put->mode.onInFlight == PutMode::OnInFlight::proceed) {
       // Nothing is granted. A second one that is refused beside another would find the first one in flight.
       FLUXON_MARK("owner: a put waits for its master");
-      putOff(pending.caller, std::move(pending.asked), "the master does not answer", now);
+      retries_.putOff(caller, std::move(std::get<Command>(call.about)), "the master does not answer", now);
     } else {
-      answerCode(pending.caller, Code::unavailable, "the master does not answer");
+      host_.answerCode(caller, Code::unavailable, "the master does not answer");
     }
-  };
-  for (auto& [id, pending] : pending_) failOne(pending);
-  for (Pending& pending : heldBack_) failOne(pending);
+    call.abandon();
+  });
   for (auto& [key, control] : controls_) {
     control.asking = false;
     if (!control.waiting.empty()) FLUXON_MARK("owner: the lease runs out under a get that waits");
     for (const Waiting& waiting : std::exchange(control.waiting, {}))
-      answerCode(waiting.caller, Code::unavailable, "the master does not answer");
+      host_.answerCode(waiting.caller, Code::unavailable, "the master does not answer");
   }
 }
 

@@ -93,7 +93,7 @@ void OwnerCore::ssdLost(Time now) {
   for (const auto& [id, invalidation] : std::exchange(invalidating_, {})) {
     if (invalidation.order) invalidated(invalidation);
   }
-  for (const auto& [id, caller] : std::exchange(scrubs_, {})) answerCode(caller, Code::unavailable, "ssdd has ended");
+  for (const auto& [id, caller] : std::exchange(scrubs_, {})) host_.answerCode(caller, Code::unavailable, "ssdd has ended");
   if (reportEnds_) endReport(now);
 }
 
@@ -126,9 +126,9 @@ bool OwnerCore::dropsRefused() const {
 }
 
 void OwnerCore::tellSsd() {
-  if (!listening_ || toldSsd_ == ssdLife_) return;
+  if (!standing_.listening() || toldSsd_ == ssdLife_) return;
   toldSsd_ = ssdLife_;
-  request(rpc::SsdLife{.life = ssdLife_});
+  calls_.send(rpc::SsdLife{.life = ssdLife_});
 }
 
 // When ssdd is to have answered what it was asked. Without an end to that no change of a key and no term would go on, and memory that is
@@ -149,7 +149,7 @@ void OwnerCore::tickSsd(Time now) {
 
 Time OwnerCore::ssdWake() const {
   Time next = Time::never();
-  const bool tells = listening_ && !reporting_ && heldBack_.empty() && evictedTold_ < kMostEvicted;
+  const bool tells = standing_.joined() && !calls_.holdsBack() && evictedTold_ < kMostEvicted;
   if (tells && !evicted_.empty()) next = evictedSince_ + kEvictedPatience;
   return std::min(next, ssdDue());
 }
@@ -161,7 +161,7 @@ void OwnerCore::ssd(const ssd::Message& message, Time now) {
     case ssd::MessageKind::stalled: stalled(message.id, now); break;
     case ssd::MessageKind::evicted:
       ++counters_.ssdEvicted;
-      if (!listening_) break;  // the list that the next term asks for does not name it
+      if (!standing_.listening()) break;  // the list that the next term asks for does not name it
       if (evicted_.empty()) evictedSince_ = now;
       evicted_.push_back({message.key, message.putId});
       break;
@@ -302,11 +302,12 @@ void OwnerCore::persisted(const ssd::Message& message, Time now) {
   pumpPersists(now);
 }
 
-void OwnerCore::ssdCommitted(const Pending& pending, const rpc::Reply& reply) {
+void OwnerCore::ssdCommitted(const Call& call, const rpc::Reply& reply) {
   const auto* answer = reply.as<rpc::SsdTaken>();
   const std::vector<uint32_t> ignored = answer ? answer->ignored : std::vector<uint32_t>();
-  for (size_t i = 0; i < pending.persists.size(); ++i) {
-    const uint64_t id = pending.persists[i];
+  const std::vector<uint64_t>& ids = std::get<Call::Persists>(call.about).ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint64_t id = ids[i];
     const auto found = persists_.find(id);
     if (found == persists_.end()) continue;  // of an SSD that is over
     const bool taken = answer && std::find(ignored.begin(), ignored.end(), i) == ignored.end();
@@ -329,7 +330,7 @@ void OwnerCore::tellSsdNews(Time now) {
       commit.values.push_back({found->second.key, found->second.putId, found->second.bytes});
       ids.push_back(id);
     }
-    if (!ids.empty()) request(std::move(commit)).persists = std::move(ids);
+    if (!ids.empty()) calls_.send(std::move(commit), {}, Call::Persists{std::move(ids)});
   }
   if (evicted_.empty() || (evicted_.size() < kEvictedAtOnce && now < evictedSince_ + kEvictedPatience)) return;
   const size_t count = std::min(evicted_.size(), kMostEvicted - evictedTold_);
@@ -338,7 +339,7 @@ void OwnerCore::tellSsdNews(Time now) {
   gone.values.assign(std::make_move_iterator(evicted_.begin()), std::make_move_iterator(evicted_.begin() + static_cast<ptrdiff_t>(count)));
   evicted_.erase(evicted_.begin(), evicted_.begin() + static_cast<ptrdiff_t>(count));
   evictedTold_ += count;
-  request(std::move(gone));
+  calls_.send(std::move(gone));
 }
 
 // --- orders
@@ -354,7 +355,7 @@ void OwnerCore::invalidateSsd(const std::vector<rpc::Version>& below, Invalidati
 
 void OwnerCore::scrub(Caller caller) {
   if (!ssdLife_) {
-    answerCode(caller, Code::unavailable, "no ssdd is attached");
+    host_.answerCode(caller, Code::unavailable, "no ssdd is attached");
     return;
   }
   const uint64_t id = nextTask_++;

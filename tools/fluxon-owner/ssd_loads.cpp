@@ -44,14 +44,14 @@ void OwnerCore::leaveLoad(uint64_t id, const Flight& flight, const char* why, Ti
     FLUXON_MARK("owner: a get does not wait for the end of an ssdd's load");
     waiting.command.avoid = settings_.node;
     waiting.command.alone = true;
-    putOff(waiting.caller, std::move(waiting.command), why, now);
+    retries_.putOff(waiting.caller, std::move(waiting.command), why, now);
   }
 }
 
 void OwnerCore::carryOut(const rpc::Stage& order, Time now) {
   if (!begins(order.order)) return;  // it comes twice, or after its end
   const uint64_t size = extentBytes(order.bytes);
-  const auto refuse = [&](Code code) { request(rpc::Staged{.order = order.order, .code = code}); };
+  const auto refuse = [&](Code code) { calls_.send(rpc::Staged{.order = order.order, .code = code}); };
   if (order.key.empty() || order.key.size() > kMaxKeyBytes || size > segmentBytes_ || order.to.offset > segmentBytes_ - size ||
       !rpc::isStaged(order.to.id) || exports_.count(order.to.id) != 0)
     return refuse(Code::protocol);
@@ -81,7 +81,7 @@ void OwnerCore::carryOut(const rpc::Stage& order, Time now) {
                .bytes = order.bytes,
                .deadline = now + milliseconds(static_cast<int64_t>(std::min<uint64_t>(order.timeLeftMs, 86'400'000))),
                .ssd = true});
-  request(rpc::Staged{.order = order.order});
+  calls_.send(rpc::Staged{.order = order.order});
 }
 
 void OwnerCore::loading(uint64_t flight, uint64_t bytes, Time now) {
@@ -130,7 +130,7 @@ void OwnerCore::carryOut(const rpc::Unstage& order, Time now) {
   const auto found = exports_.find(order.exportId);
   if (found == exports_.end()) {
     FLUXON_MARK("owner: an order to unstage comes twice");
-    request(rpc::Unstaged{.order = order.order});
+    calls_.send(rpc::Unstaged{.order = order.order});
     return;
   }
   found->second.unstage = order.order;
@@ -153,7 +153,7 @@ void OwnerCore::settleStage(ExportId id, Time) {
     directory_.release(exported.slot);
   }
   if (!exported.orphan) {
-    request(rpc::Unstaged{.order = exported.unstage});
+    calls_.send(rpc::Unstaged{.order = exported.unstage});
   } else {
     FLUXON_MARK("owner: a stage ends after its term");
   }

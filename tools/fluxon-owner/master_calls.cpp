@@ -1,0 +1,87 @@
+#include "master_calls.h"
+
+#include "base/check.h"
+#include "base/mark.h"
+
+namespace fluxon::owner {
+namespace {
+
+// The lease, an inventory, or what the master waits for: what is held back anywhere may be waiting for the answer to an order, and two
+// owners that held theirs back for each other would do so for ever. Not the life of an SSD: what has been said of the one before comes
+// first.
+bool goesAtOnce(const rpc::Request& request) {
+  return request.is<rpc::Heartbeat>() || request.is<rpc::InvalidateDone>() || request.is<rpc::ReclaimDone>() ||
+         request.is<rpc::ReplicateDone>() || request.is<rpc::Staged>() || request.is<rpc::Unstaged>() || request.is<rpc::InventoryPage>();
+}
+
+}  // namespace
+
+OperationId MasterCalls::send(rpc::Request::Body body, Caller caller, Call::About about) {
+  Call call{{{}, std::move(body)}, caller, std::move(about)};
+  if (call.request.is<rpc::PutStart>()) ++putsAsked_;
+  if (goesAtOnce(call.request) || (heldBack_.empty() && !full())) return sendNow(std::move(call));
+  FLUXON_MARK("owner: a request is held back");
+  heldBack_.push_back(std::move(call));
+  return {};
+}
+
+OperationId MasterCalls::sendNow(Call call) {
+  const OperationId id(nextId_++);
+  call.request.id = id;
+  host_.send((sent_[id] = std::move(call)).request);
+  return id;
+}
+
+std::optional<Call> MasterCalls::take(OperationId id) {
+  const auto found = sent_.find(id);
+  if (found == sent_.end()) {
+    FLUXON_MARK("owner: a reply comes twice");
+    return std::nullopt;
+  }
+  Call call = std::move(found->second);
+  sent_.erase(found);
+  if (call.request.is<rpc::PutStart>()) --putsAsked_;
+  return call;
+}
+
+MasterCalls::Unanswered MasterCalls::unanswered() const {
+  Unanswered result{OperationId(nextId_), {}};
+  for (const auto& [id, call] : sent_) {
+    if (id.value + settings_.straggles >= nextId_ || result.stragglers.size() == settings_.stragglers) {
+      result.lowest = id;
+      break;
+    }
+    result.stragglers.push_back(id);
+  }
+  return result;
+}
+
+// The ids have run far ahead of the lowest unanswered one that is no straggler.
+bool MasterCalls::full() const {
+  return !sent_.empty() && nextId_ - sent_.begin()->first.value >= settings_.ahead && nextId_ - unanswered().lowest.value >= settings_.ahead;
+}
+
+void MasterCalls::sendHeldBack() {
+  while (!heldBack_.empty() && !full()) {
+    Call next = std::move(heldBack_.front());
+    heldBack_.pop_front();
+    sendNow(std::move(next));
+  }
+}
+
+void MasterCalls::sendAgain() {
+  for (const auto& [id, call] : sent_) host_.send(call.request);
+}
+
+void MasterCalls::begin() {
+  FLUXON_CHECK(sent_.empty(), "requests of another incarnation");
+  nextId_ = 1;
+}
+
+void MasterCalls::endTerm() {
+  sent_.clear();
+  heldBack_.clear();
+  putsAsked_ = 0;
+}
+
+}  // namespace fluxon::owner

@@ -1,0 +1,101 @@
+// MasterCalls: the requests of this owner to its master, until they are answered.
+//
+// Life of a call:   (held back ──►) sent ──► answered, taken by who sent it
+//                        └───────────┴──── the term ends: forgotten, the service sees no answer of it
+//
+// Invariants
+//   1. A request is kept until it is answered and sent again, with its id, after a lost connection of the same term. Ids count from 1
+//      within a life of the owner.
+//   2. The master keeps answers from the lowest unanswered id on, within a window. A request that waits there while others pass is told
+//      to it by name (a straggler) and holds the window back no more. Where these are too many the next requests are held back here, well
+//      before the window ends, and leave in their order; heartbeats, inventories and answers to orders never are held back.
+//   3. A caller is answered once: who answers it before the master has (abandon) leaves only the effects of the call.
+// One thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "host.h"
+
+namespace fluxon::owner {
+
+struct Call {
+  // A put or a copy, in the directory, that the master decides about.
+  struct Slot {
+    uint32_t slot;
+  };
+  // What ssdCommit names, by the tasks of its persists.
+  struct Persists {
+    std::vector<uint64_t> ids;
+  };
+  // Beyond what the request says: the get or the put to be run again, or what the answer decides about.
+  using About = std::variant<std::monostate, Command, Slot, Persists>;
+
+  rpc::Request request;
+  Caller caller;  // who waits for the answer, if somebody does
+  About about;
+
+  // The caller has been answered: the effects of the call are to be undone when the reply comes.
+  void abandon() { caller = {}; }
+};
+
+class MasterCalls {
+ public:
+  // Ids after which an unanswered request is a straggler, how many are told, and how far ids go beyond the lowest other one.
+  struct Settings {
+    uint64_t straggles, stragglers, ahead;
+  };
+  MasterCalls(Settings settings, Host& host) : settings_(settings), host_(host) {}
+
+  // Its id; 0 if it is held back.
+  OperationId send(rpc::Request::Body, Caller = {}, Call::About = {});
+  // The call that an answer is for; none: it has been answered, this is a repetition.
+  std::optional<Call> take(OperationId);
+  // What was held back leaves as far as there is room again: after an answer.
+  void sendHeldBack();
+  // After a lost connection: everything unanswered.
+  void sendAgain();
+  // Another life of the owner: ids count anew.
+  void begin();
+  void endTerm();
+
+  // Each call that somebody waits for.
+  template <class F>
+  void eachWaited(F each) {
+    for (auto& [id, call] : sent_) {
+      if (call.caller) each(call);
+    }
+    for (Call& call : heldBack_) {
+      if (call.caller) each(call);
+    }
+  }
+
+  // All requests below `lowest` have been answered but for the stragglers.
+  struct Unanswered {
+    OperationId lowest;
+    std::vector<OperationId> stragglers;
+  };
+  Unanswered unanswered() const;
+  size_t count() const { return sent_.size() + heldBack_.size(); }
+  bool holdsBack() const { return !heldBack_.empty(); }
+  // Puts that wait for their grant.
+  size_t putsAsked() const { return putsAsked_; }
+
+ private:
+  OperationId sendNow(Call);
+  bool full() const;
+
+  Settings settings_;
+  Host& host_;
+  std::map<OperationId, Call> sent_;
+  std::deque<Call> heldBack_;  // without an id
+  uint64_t nextId_ = 1;
+  size_t putsAsked_ = 0;
+};
+
+}  // namespace fluxon::owner
