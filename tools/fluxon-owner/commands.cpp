@@ -88,7 +88,7 @@ void OwnerCore::get(Caller caller, Command command, Time now) {
   } else if (answerLocal(caller, command)) {
   } else if (mustWait(command)) {
     const std::string key = command.key;
-    controls_[key].waiting.push_back({caller, std::move(command)});
+    controls_.wait(key, caller, std::move(command));
   } else if (command.get.localOnly) {
     host_.answerCode(caller, Code::miss);
   } else if (!standing_.joined()) {
@@ -100,28 +100,14 @@ void OwnerCore::get(Caller caller, Command command, Time now) {
 
 // One get of a key asks; the others wait for its flight, or ask by themselves when there is none.
 void OwnerCore::askRoute(Caller caller, Command command, Time now) {
-  const std::string key = command.key;
-  Control& control = controls_[key];
-  const auto flight = flights_.find(control.flight);
-  if (flight != flights_.end() && flight->second.putId < control.bound) FLUXON_MARK("owner: a flight is too old to be joined");
-  if (flight != flights_.end() && flight->second.putId >= control.bound) {
-    FLUXON_MARK("owner: a get joins a flight");
-    ++counters_.joinedFlights;
-    control.waiting.push_back({caller, std::move(command), flight->first});
-    return;
-  }
-  if (control.asking && !command.alone) {
-    control.waiting.push_back({caller, std::move(command)});
-    return;
-  }
-  control.asking = true;
-  ++control.open;
-  const rpc::NeighbourUse neighbours = command.get.bringHere ? rpc::NeighbourUse::copy
-                                      : command.far          ? rpc::NeighbourUse::none
-                                                             : rpc::NeighbourUse::read;
+  std::optional<Command> asks = controls_.joinOrAsk(caller, std::move(command));
+  if (!asks) return;
+  const rpc::NeighbourUse neighbours = asks->get.bringHere ? rpc::NeighbourUse::copy
+                                      : asks->far          ? rpc::NeighbourUse::none
+                                                           : rpc::NeighbourUse::read;
   rpc::GetStart start{
-      .key = key, .neighbours = neighbours, .avoid = command.avoid, .timeLeftMs = timeLeftMs(command.deadline, now)};
-  calls_.send(std::move(start), caller, std::move(command));
+      .key = asks->key, .neighbours = neighbours, .avoid = asks->avoid, .timeLeftMs = timeLeftMs(asks->deadline, now)};
+  calls_.send(std::move(start), caller, std::move(*asks));
 }
 
 void OwnerCore::putStart(Caller caller, Command command, Time now) {
@@ -139,7 +125,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
   const std::string asker = isInline ? std::string() : command.extra;  // whose request it is, if the value is only filled here
   const bool plain = !command.put.rejects() && !command.lease && asker.empty();
   const std::optional<uint64_t> offset = plain ? reserve_.take(size, now) : std::nullopt;
-  open(command.key);
+  controls_.open(command.key);
   if (!offset) {
     rpc::PutStart start{.key = command.key,
                         .bytes = command.valueBytes,
@@ -156,7 +142,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
     ++counters_.directoryFull;
     reserve_.give(size, *offset);
     host_.answerCode(caller, Code::noSpace, "the directory is full (max_keys)");
-    return close(command.key, now);
+    return controls_.close(command.key, now);
   }
   ++counters_.putsFromReserve;
   puts_[*slot] = Put{.client = isInline ? ClientId() : caller.client,
@@ -174,7 +160,7 @@ void OwnerCore::putStart(Caller caller, Command command, Time now) {
   answer.valueBytes = command.valueBytes;
   if (!host_.answer(caller, std::move(answer))) {
     giveUpPut(*slot, true);
-    close(command.key, now);
+    controls_.close(command.key, now);
   }
 }
 
@@ -207,7 +193,7 @@ void OwnerCore::commit(Caller caller, const Command& command, Time now) {
   ++counters_.putsFailed;
   host_.answerCode(caller, orphan ? Code::termChanged : Code::unavailable,
              orphan ? "the put is given up" : "no serving lease: the put is given up");
-  close(key, now);
+  controls_.close(key, now);
 }
 
 void OwnerCore::abort(Caller caller, const Command& command, Time now) {
@@ -219,7 +205,7 @@ void OwnerCore::abort(Caller caller, const Command& command, Time now) {
   const std::string key(directory_.key(slot));
   giveUpPut(slot, true);
   host_.answerCode(caller, Code::ok);
-  close(key, now);
+  controls_.close(key, now);
 }
 
 }  // namespace fluxon::owner

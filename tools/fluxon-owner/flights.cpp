@@ -16,7 +16,7 @@ constexpr unsigned kMostSsdFailures = 3;
 // The answer to a getStart.
 void OwnerCore::gotRoute(Call& call, const rpc::Reply& reply, Time now) {
   const std::string key = call.request.as<rpc::GetStart>()->key;
-  controls_.at(key).asking = false;
+  controls_.asked(key);
   if (reply.as<rpc::FetchFrom>() || reply.as<rpc::LoadHere>()) return fly(call, reply, now);
   const auto* there = reply.as<rpc::ReadAt>();
   Command& asked = std::get<Command>(call.about);
@@ -24,8 +24,7 @@ void OwnerCore::gotRoute(Call& call, const rpc::Reply& reply, Time now) {
   } else if (answerLocal(call.caller, asked)) {
   } else if (mustWait(asked)) {
     FLUXON_MARK("owner: a put or a reclaim begins while a get asks for its route");
-    controls_[key].waiting.push_back({call.caller, std::move(asked)});
-    --controls_.at(key).open;
+    controls_.waitInstead(key, call.caller, std::move(asked));
     return;
   } else if (!there || there->owner.node == settings_.node) {
     // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
@@ -44,9 +43,8 @@ void OwnerCore::gotRoute(Call& call, const rpc::Reply& reply, Time now) {
     if (there->ssd) answer.source = shm::AnswerSource::ssd;
     host_.answer(call.caller, std::move(answer));
   }
-  // Those who waited for this answer ask by themselves: there is no flight to share.
-  for (Waiting& waiting : controls_.at(key).waiting) waiting.command.alone = true;
-  close(key, now);
+  controls_.askAlone(key);
+  controls_.close(key, now);
 }
 
 // The master has given a place for the value.
@@ -72,19 +70,16 @@ void OwnerCore::fly(Call& call, const rpc::Reply& reply, Time now) {
   if (!call.caller) {
     FLUXON_MARK("owner: nobody wants a flight any more");
     refuseFlight(flown, Code::unavailable, fetch.offset);
-    return close(key, now);
+    return controls_.close(key, now);
   }
-  if (!startFlight(std::move(flown), std::move(fetch), now)) {
+  const PutId putId = fetch.putId;
+  const std::optional<uint64_t> flight = startFlight(std::move(flown), std::move(fetch), now);
+  if (!flight) {
     host_.answerCode(call.caller, Code::noSpace, "the directory is full (max_keys)");
-    return close(key, now);
+    return controls_.close(key, now);
   }
-  const uint64_t flight = nextTask_ - 1;
-  std::deque<Waiting> others = takeWaiting(key, 0);
-  Control& control = controls_.at(key);
-  control.flight = flight;
-  control.waiting.push_back({call.caller, std::move(asked), flight});
-  // Those who waited for this answer join, unless an invalidation was faster than it.
-  for (Waiting& waiting : others) get(waiting.caller, std::move(waiting.command), now);
+  for (Interest& other : controls_.beginFlight(key, *flight, putId, call.caller, std::move(asked)))
+    get(other.caller, std::move(other.command), now);
 }
 
 // A copy that the master wants here.
@@ -95,7 +90,7 @@ void OwnerCore::carryOut(const rpc::Replicate& order, Time now) {
   }
   ++counters_.copiesOrdered;
   const Duration patience = milliseconds(static_cast<int64_t>(std::min<uint64_t>(order.timeLeftMs, 86'400'000)));
-  open(order.key);
+  controls_.open(order.key);
   Fetch fetch{.peer = order.source,
               .key = order.key,
               .putId = order.putId,
@@ -105,11 +100,11 @@ void OwnerCore::carryOut(const rpc::Replicate& order, Time now) {
   if (order.exported) fetch.exportId = order.exported->id, fetch.sourceOffset = order.exported->offset;
   Flight flight{
       .putId = order.putId, .ordered = order.order, .node = order.source.node, .exported = order.exported.has_value()};
-  if (!startFlight(std::move(flight), std::move(fetch), now)) close(order.key, now);
+  if (!startFlight(std::move(flight), std::move(fetch), now)) controls_.close(order.key, now);
 }
 
 // Puts the extent into the directory before anything writes there. Nothing: refused, and the master told.
-std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time now) {
+std::optional<uint64_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time now) {
   const uint64_t size = extentBytes(fetch.bytes);
   if (fetch.key.empty() || fetch.key.size() > kMaxKeyBytes || size > segmentBytes_ || fetch.offset > segmentBytes_ - size) {
     reportCopy(flight, Code::protocol);  // the extent is none of ours
@@ -127,10 +122,10 @@ std::optional<uint32_t> OwnerCore::startFlight(Flight flight, Fetch fetch, Time 
   flight.slot = *slot;
   flight.since = now;
   if (fetch.ssd) loadBegins(flight, now);
-  fetch.id = nextTask_++;
-  flights_.emplace(fetch.id, std::move(flight));
+  const uint64_t id = fetch.id = nextTask_++;
+  flights_.emplace(id, std::move(flight));
   host_.fetch(std::move(fetch));
-  return slot;
+  return id;
 }
 
 // Tells the master how a copy ended.
@@ -143,15 +138,7 @@ void OwnerCore::reportCopy(const Flight& flight, Code code, Call::About about) {
 // Nothing is brought to the extent; it goes back.
 void OwnerCore::refuseFlight(const Flight& flight, Code code, uint64_t offset) {
   reportCopy(flight, code);
-  releases_.push_back(offset);
-}
-
-std::deque<OwnerCore::Waiting> OwnerCore::takeWaiting(const std::string& key, uint64_t flight) {
-  std::deque<Waiting> taken, left;
-  std::deque<Waiting>& all = controls_.at(key).waiting;
-  for (Waiting& waiting : all) (waiting.flight == flight ? taken : left).push_back(std::move(waiting));
-  all = std::move(left);
-  return taken;
+  retirement_.freeExtent(offset);
 }
 
 // The bytes are there and checked, or nothing writes into the extent any more.
@@ -164,30 +151,29 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
   if (flight.staged) return stageLoaded(flight, error.code, now);
   if (flight.orphan) {
     FLUXON_MARK("owner: a flight ends after its term");
-    freeSlot(flight.slot);
+    retirement_.free(flight.slot);
     return flush(now);
   }
   const std::string key(directory_.key(flight.slot));
-  Control& control = controls_.at(key);
-  if (control.flight == id) control.flight = 0;
+  Interests waited = controls_.endFlight(key, id);
   if (error.ok()) {
     const bool own = flight.source == shm::AnswerSource::ssd;
     (own ? counters_.ssdLoadedBytes : counters_.fetchedBytes) += directory_.payloadBytes(flight.slot);
     directory_.submit(flight.slot);
-    if (flight.exported) incoming_.emplace(flight.slot, retireOlder(flight.slot, flight.putId));
+    if (flight.exported) incoming_.emplace(flight.slot, retirement_.retireOlder(flight.slot, flight.putId));
   }
   if (flight.source == shm::AnswerSource::ssd) dropUnreadable(flight.slot, flight.putId, error.code);
   reportCopy(flight, error.code, error.ok() ? Call::About(Call::Slot{flight.slot}) : Call::About());
   if (error.ok()) {
     // Those who waited had asked before the master named this version, or joined while no invalidation had closed the flight: what
     // becomes of the copy does not concern them.
-    answerHeld(flight.slot, flight.putId, flight.source, takeWaiting(key, id));
+    answerHeld(flight.slot, flight.putId, flight.source, waited);
     return flush(now);
   }
   ++(flight.source == shm::AnswerSource::ssd ? counters_.ssdLoadsFailed : counters_.fetchesFailed);
-  freeSlot(flight.slot);
+  retirement_.free(flight.slot);
   const bool fromSsd = flight.source == shm::AnswerSource::ssd || flight.source == shm::AnswerSource::peerSsd;
-  for (Waiting& waiting : takeWaiting(key, id)) {
+  for (Interest& waiting : waited) {
     // The master has heard that this SSD does not have the value; there are not many more that could have it.
     if (fromSsd && ++waiting.command.ssdFailures > kMostSsdFailures) {
       FLUXON_MARK("owner: a get is given up after several SSDs");
@@ -199,7 +185,7 @@ void OwnerCore::fetched(uint64_t id, const Error& error, Time now) {
     FLUXON_MARK("owner: a get whose fetch failed asks again");
     retries_.putOff(waiting.caller, std::move(waiting.command), "node " + flight.node + ": " + error.message(), now);
   }
-  close(key, now);
+  controls_.close(key, now);
   flush(now);
 }
 
@@ -216,41 +202,39 @@ void OwnerCore::landed(Call& call, const rpc::Reply& reply, Time now) {
   if (const auto incoming = incoming_.find(slot); incoming != incoming_.end()) {
     if (!published) {
       FLUXON_MARK("owner: the copy of a put is not wanted any more");
-      for (const uint32_t old : incoming->second) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
+      retirement_.dropped(incoming->second);
     }
-    awaitReaders(incoming->second);
+    retirement_.add(incoming->second);
     incoming_.erase(incoming);
   }
-  PutId& bound = controls_.at(key).bound;
   const std::optional<uint32_t> present = directory_.committed(key, directory_.hash(slot));
   const bool newer = present && directory_.putId(*present) >= decided.putId;
-  const bool current = bound <= decided.putId;
+  const bool current = controls_.bound(key) <= decided.putId;
   // Whether it becomes readable here or not: nothing older does any more.
-  if (published && current) bound = decided.putId;
+  if (published && current) controls_.raise(key, decided.putId);
   if (published && current && serving(now) && !newer) {
     if (undecided(slot)) {
       FLUXON_MARK("owner: a copy waits for a put of its key");
       published_.emplace(slot, Published{decided.putId, decided.lease, put});
-      open(key);
+      controls_.open(key);
     } else {
-      awaitReaders(retireOlder(slot, decided.putId));
+      retirement_.add(retirement_.retireOlder(slot, decided.putId));
       directory_.commit(slot, decided.putId, decided.lease);
       if (put) persist(slot, now);
     }
   } else {
     if (published) FLUXON_MARK("owner: a copy that is a replica at the master is not readable here");
-    if (published) dropped_.push_back({key, decided.putId, directory_.offset(slot)});
+    if (published) retirement_.dropped({key, decided.putId, directory_.offset(slot)});
     ++counters_.temporary;
-    directory_.retire(slot);
-    awaitReaders({slot});
+    retirement_.retire(slot);
   }
   settlePublished(key, now);
-  close(key, now);
+  controls_.close(key, now);
 }
 
 // Each of those who waited holds the value by a held word: the master has not decided about it yet, and nobody else finds it.
-void OwnerCore::answerHeld(uint32_t slot, PutId putId, shm::AnswerSource source, const std::deque<Waiting>& waiting) {
-  for (const Waiting& each : waiting) {
+void OwnerCore::answerHeld(uint32_t slot, PutId putId, shm::AnswerSource source, const Interests& waiting) {
+  for (const Interest& each : waiting) {
     Answer answer;
     answer.slotRef = directory_.ref(slot);
     answer.putId = putId;
@@ -274,12 +258,12 @@ void OwnerCore::unexported(ExportId id, Time now) {
   const std::string key(directory_.key(slot));
   exports_.erase(found);
   if (standing_.joined()) {
-    freeSlot(slot);
+    retirement_.free(slot);
   } else {
     FLUXON_MARK("owner: an export ends between terms");
     directory_.release(slot);
   }
-  wake(key, now);
+  controls_.wake(key, now);
   flush(now);
 }
 

@@ -10,43 +10,22 @@ namespace fluxon::owner {
 
 void OwnerCore::adopt(const std::set<uint64_t>& living, Time now) {
   const bool worthless = !directory_.content();  // the last life ended while it dropped its values
+  retirement_.adopt(worthless);
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
-    switch (directory_.state(slot)) {
-      case shm::SlotState::free: break;
-      case shm::SlotState::retired: retired_.push_back(slot); break;
-      case shm::SlotState::committed: case shm::SlotState::reclaiming:
-        if (worthless) {
-          FLUXON_MARK("owner: adopts a value that its last life was about to drop");
-          directory_.retire(slot);
-          retired_.push_back(slot);
-        } else if (directory_.state(slot) == shm::SlotState::reclaiming) {
-          // The scan that was to decide has ended with its process.
-          FLUXON_MARK("owner: adopts a slot that was being reclaimed");
-          directory_.keep(slot);
-        }
-        break;
-      // Its writer was done, and who was to decide is gone: nobody writes it. If it was fetched, those who asked may hold it.
-      case shm::SlotState::pending:
-        FLUXON_MARK("owner: adopts a value that was being decided");
-        directory_.retire(slot);
-        retired_.push_back(slot);
-        break;
-      case shm::SlotState::granted:
-        // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
-        if (living.count(directory_.writer(slot))) {
-          FLUXON_MARK("owner: adopts a grant whose writer lives");
-          if (directory_.writer(slot) == kSsdWriter.value) FLUXON_MARK("owner: adopts what an ssdd may be writing");
-          Put put;
-          put.client = ClientId(directory_.writer(slot));
-          put.orphan = true;
-          put.since = now;
-          puts_.emplace(slot, std::move(put));
-          open(std::string(directory_.key(slot)));
-        } else {
-          FLUXON_MARK("owner: adopts a grant whose writer has died");
-          directory_.release(slot);
-        }
-        break;
+    if (directory_.state(slot) != shm::SlotState::granted) continue;
+    // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
+    if (living.count(directory_.writer(slot))) {
+      FLUXON_MARK("owner: adopts a grant whose writer lives");
+      if (directory_.writer(slot) == kSsdWriter.value) FLUXON_MARK("owner: adopts what an ssdd may be writing");
+      Put put;
+      put.client = ClientId(directory_.writer(slot));
+      put.orphan = true;
+      put.since = now;
+      puts_.emplace(slot, std::move(put));
+      controls_.open(std::string(directory_.key(slot)));
+    } else {
+      FLUXON_MARK("owner: adopts a grant whose writer has died");
+      directory_.release(slot);
     }
   }
 }
@@ -85,13 +64,8 @@ void OwnerCore::part(bool keep, Time now) {
   evictedTold_ = 0;
   begun_.clear();
   reserve_.forget();
-  releases_.clear();
-  dropped_.clear();
-  scans_.clear();
   inventory_.clear();
   pages_.clear();
-  retiredScanning_ = false;
-  retired_.clear();
   published_.clear();
   incoming_.clear();
   std::set<uint32_t> busy;  // written by a fetch, or read by an export
@@ -99,45 +73,21 @@ void OwnerCore::part(bool keep, Time now) {
   if (!exports_.empty()) FLUXON_MARK("owner: a term ends under an export");
   for (auto& [id, flight] : flights_) flight.orphan = true, busy.insert(flight.slot);
   for (auto& [id, exported] : exports_) exported.orphan = true, busy.insert(exported.slot);
-  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
-    switch (directory_.state(slot)) {
-      case shm::SlotState::free: break;
-      case shm::SlotState::retired: retired_.push_back(slot); break;
-      case shm::SlotState::granted:
-        FLUXON_MARK("owner: a term ends under a grant");
-        if (!busy.count(slot)) puts_.at(slot).orphan = true;
-        break;
-      case shm::SlotState::pending:
-        FLUXON_MARK("owner: a term ends under a put that is being decided");
-        if (busy.count(slot)) {
-          puts_.erase(slot);
-        } else if (puts_.erase(slot) != 0) {
-          directory_.release(slot);
-        } else {
-          directory_.retire(slot);  // fetched: those who asked may hold it
-          retired_.push_back(slot);
-        }
-        break;
-      case shm::SlotState::reclaiming:
-        if (keep) {
-          FLUXON_MARK("owner: a term ends under a reclaim");
-          directory_.keep(slot);
-          break;
-        }
-        [[fallthrough]];
-      case shm::SlotState::committed:
-        if (keep) break;
-        directory_.retire(slot);
-        retired_.push_back(slot);
-        break;
+  for (auto it = puts_.begin(); it != puts_.end();) {
+    const uint32_t slot = it->first;
+    if (directory_.state(slot) == shm::SlotState::granted) {
+      FLUXON_MARK("owner: a term ends under a grant");
+      it->second.orphan = true;
+      ++it;
+    } else {
+      FLUXON_MARK("owner: a term ends under a put that is being decided");
+      if (!busy.count(slot)) directory_.release(slot);
+      it = puts_.erase(it);
     }
   }
-  std::unordered_map<std::string, Control> controls = std::move(controls_);
-  controls_.clear();
-  for (auto& [key, control] : controls) {
-    for (const Waiting& waiting : control.waiting) host_.answerCode(waiting.caller, Code::unavailable, "the owner joins again");
-  }
-  for (const auto& [slot, put] : puts_) open(std::string(directory_.key(slot)));
+  retirement_.endTerm(keep ? Retirement::Values::kept : Retirement::Values::dropped, busy);
+  controls_.endTerm();
+  for (const auto& [slot, put] : puts_) controls_.open(std::string(directory_.key(slot)));
   if (!flights_.empty()) host_.cancelFetches();
   std::vector<ExportId> exports;
   for (const auto& [id, exported] : exports_) exports.push_back(id);
@@ -145,7 +95,8 @@ void OwnerCore::part(bool keep, Time now) {
     endExport(id);
     if (exports_.count(id) != 0 && exports_.at(id).staged) settleStage(id, now);
   }
-  scanRetired(now);
+  retirement_.lookAgain(now);
+  retirement_.tick(now);
 }
 
 bool OwnerCore::stop(Time now) {
@@ -163,7 +114,7 @@ size_t OwnerCore::fetches() const {
 std::vector<Extent> OwnerCore::occupied() {
   FLUXON_CHECK(fetches() == 0 && exports_.empty(), "occupied extents while bytes are under way");
   // From here on, what becomes free is news to the master.
-  releases_.clear();
+  retirement_.forgetReleases();
   std::vector<Extent> extents;
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     const shm::SlotState state = directory_.state(slot);
@@ -255,8 +206,7 @@ void OwnerCore::reported(const rpc::InventoryPage& page, const rpc::Reply& reply
     FLUXON_MARK("owner: the master refuses a value of the inventory");
     ++counters_.adoptRefused;
     if (directory_.state(slot) != shm::SlotState::committed) continue;
-    directory_.retire(slot);
-    retired_.push_back(slot);
+    retirement_.retire(slot);
   }
   std::vector<rpc::Version> dead;
   for (const uint32_t index : std::set<uint32_t>(taken.refusedSsd.begin(), taken.refusedSsd.end())) {
@@ -277,7 +227,7 @@ void OwnerCore::reported(const rpc::InventoryPage& page, const rpc::Reply& reply
 void OwnerCore::endReport(Time now) {
   reportEnds_ = false;
   ssdInventory_.clear();
-  nextRetiredScan_ = now;
+  retirement_.lookAgain(now);
   standing_.serve(now);
   heartbeat({}, now);  // tells the master that the values it refused are gone
 }

@@ -9,8 +9,6 @@
 namespace fluxon::owner {
 namespace {
 
-constexpr Duration kRescanUrgent = milliseconds(5);  // somebody waits for space
-constexpr Duration kRescan = seconds(1);
 constexpr Duration kReserveIdle = seconds(10);
 
 }  // namespace
@@ -23,49 +21,13 @@ OwnerCore::OwnerCore(Settings settings, shm::DirectoryWriter& directory, char* s
       host_(host),
       calls_({settings_.straggles, settings_.stragglers, settings_.ahead}, host),
       standing_(directory, calls_),
+      controls_([this](Caller caller, Command command, Time now) { get(caller, std::move(command), now); }),
+      retirement_(directory, host, calls_, standing_, controls_,
+                  {[this](uint32_t slot, Time now) { return yieldsPersist(slot, now); }, [this](uint32_t slot) { return readBySsd(slot); }}),
       reserve_(segmentBytes / 32),
       awaitsSsd_(settings_.awaitsSsd) {}
 
 void OwnerCore::reconnected(Duration lease, Time sent) { standing_.reconnected(lease, sent); }
-
-void OwnerCore::open(const std::string& key) { ++controls_[key].open; }
-
-void OwnerCore::close(const std::string& key, Time now) {
-  const auto it = controls_.find(key);
-  FLUXON_CHECK(it != controls_.end() && it->second.open > 0, "control of a key closed twice");
-  --it->second.open;
-  wake(key, now);
-}
-
-// Gets that waited for a put or a reclaim of the key run again; they may wait again.
-void OwnerCore::wake(const std::string& key, Time now) {
-  const auto it = controls_.find(key);
-  if (it == controls_.end()) return;
-  std::deque<Waiting> waiting = std::move(it->second.waiting);
-  it->second.waiting.clear();
-  if (it->second.open == 0) controls_.erase(it);
-  for (Waiting& next : waiting) get(next.caller, std::move(next.command), now);
-}
-
-// Retires what the key of a slot has besides it, but for what is known to be newer than `putId`; nobody begins to read it any more.
-std::vector<uint32_t> OwnerCore::retireOlder(uint32_t than, PutId putId) {
-  std::vector<uint32_t> older;
-  directory_.forEach(directory_.key(than), directory_.hash(than), [&](uint32_t slot) {
-    const shm::SlotState state = directory_.state(slot);
-    if (slot == than || (state != shm::SlotState::committed && state != shm::SlotState::reclaiming)) return;
-    if (putId && directory_.putId(slot) > putId) return;
-    directory_.retire(slot);
-    older.push_back(slot);
-  });
-  return older;
-}
-
-// Retired slots that the master names no more go when nobody reads them.
-void OwnerCore::awaitReaders(const std::vector<uint32_t>& retired) {
-  if (retired.empty()) return;
-  retired_.insert(retired_.end(), retired.begin(), retired.end());
-  nextRetiredScan_ = Time{0};
-}
 
 // granted → pending: the bytes are there; the master decides.
 void OwnerCore::submit(uint32_t slot, Caller caller, Time now) {
@@ -79,7 +41,7 @@ void OwnerCore::submit(uint32_t slot, Caller caller, Time now) {
     exports_.emplace(ExportId(put.putId.value), Export{slot, now});
     const uint64_t bytes = directory_.payloadBytes(slot);
     host_.exportValue(ExportId(put.putId.value), directory_.offset(slot), bytes, bytes);
-  } else if (put.mode.onExisting == PutMode::OnExisting::replace) put.replaced = retireOlder(slot, put.putId);
+  } else if (put.mode.onExisting == PutMode::OnExisting::replace) put.replaced = retirement_.retireOlder(slot, put.putId);
   rpc::Request::Body done = rpc::PutDone{.put = put.operation};
   if (!put.operation) {
     done = rpc::PutReserved{.key = std::string(directory_.key(slot)),
@@ -91,14 +53,8 @@ void OwnerCore::submit(uint32_t slot, Caller caller, Time now) {
   calls_.send(std::move(done), caller, Call::Slot{slot});
 }
 
-void OwnerCore::freeSlot(uint32_t slot) {
-  releases_.push_back(directory_.offset(slot));
-  directory_.release(slot);
-}
-
 void OwnerCore::shrinkReserve(Time unusedSince) {
-  const std::vector<uint64_t> idle = reserve_.idleSince(unusedSince);
-  releases_.insert(releases_.end(), idle.begin(), idle.end());
+  for (const uint64_t offset : reserve_.idleSince(unusedSince)) retirement_.freeExtent(offset);
 }
 
 // A put that has not been submitted ends. Its writer is done with the extent.
@@ -111,7 +67,7 @@ void OwnerCore::giveUpPut(uint32_t slot, bool tellMaster) {
     reserve_.give(extentBytes(directory_.payloadBytes(slot)), directory_.offset(slot));
     directory_.release(slot);
   } else {
-    freeSlot(slot);
+    retirement_.free(slot);
   }
 }
 
@@ -124,13 +80,11 @@ void OwnerCore::clientGone(ClientId client, Time now) {
     FLUXON_MARK("owner: a client dies with a grant");
     const std::string key(directory_.key(slot));
     giveUpPut(slot, true);
-    close(key, now);
+    controls_.close(key, now);
   }
-  for (auto& [key, control] : controls_) {
-    std::erase_if(control.waiting, [&](const Waiting& waiting) { return waiting.caller.client == client; });
-  }
+  controls_.clientGone(client);
   retries_.clientGone(client);
-  nextRetiredScan_ = now;  // its hazards are gone
+  retirement_.lookAgain(now);  // its hazards are gone
   flush(now);
 }
 
@@ -162,17 +116,13 @@ void OwnerCore::tick(Time now) {
       host_.answerCode(due->caller, Code::unavailable, std::move(due->why));
     }
   }
-  if (now >= nextRetiredScan_) scanRetired(now);
+  retirement_.tick(now);
   tickSsd(now);
   flush(now);
 }
 
 Time OwnerCore::nextWake() const {
-  Time next = Time::never();
-  if (!retired_.empty() && !retiredScanning_ && !standing_.reporting()) next = nextRetiredScan_;
-  next = std::min({next, standing_.nextWake(), retries_.nextWake()});
-  next = std::min(next, ssdWake());
-  return next;
+  return std::min({retirement_.nextWake(), standing_.nextWake(), retries_.nextWake(), ssdWake()});
 }
 
 // What has piled up during one call goes to the master together.
@@ -184,27 +134,21 @@ void OwnerCore::flush(Time now) {
   }
   // What cannot be told yet piles up further.
   if (!calls_.holdsBack()) tellNews(now);
-  if (retired_.empty() || retiredScanning_) return;
-  if (calls_.putsAsked() > 0) nextRetiredScan_ = std::min(nextRetiredScan_, now + kRescanUrgent);
-  if (nextRetiredScan_ <= now) scanRetired(now);
+  retirement_.flush(now);
 }
 
 // What is gone and what is wanted, each in one request.
 void OwnerCore::tellNews(Time now) {
-  if (!dropped_.empty()) calls_.send(rpc::Dropped{.replicas = std::exchange(dropped_, {})});
-  if (!releases_.empty()) calls_.send(rpc::Release{.offsets = std::exchange(releases_, {})});
+  retirement_.tell();
   tellSsdNews(now);
   for (const Reserve::Want& want : reserve_.refill()) calls_.send(rpc::Reserve{.extentBytes = want.extentBytes, .count = want.count});
 }
 
-void OwnerCore::scanRetired(Time now) {
-  // While the inventory is made nothing leaves it.
-  if (retired_.empty() || retiredScanning_ || standing_.reporting()) return;
-  nextRetiredScan_ = now + kRescan;
-  Scan scan;
-  for (const uint32_t slot : retired_) scan.refs.push_back(directory_.ref(slot));
-  retiredScanning_ = true;
-  startScan(std::move(scan));
+OwnerCounters OwnerCore::counters() const {
+  OwnerCounters all = counters_;
+  static_cast<RetirementCounters&>(all) = retirement_.counters();
+  all.joinedFlights = controls_.joinedFlights();
+  return all;
 }
 
 }  // namespace fluxon::owner

@@ -60,17 +60,19 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "host.h"
+#include "key_controls.h"
 #include "master_calls.h"
 #include "standing.h"
 #include "reserve.h"
+#include "retirement.h"
 #include "retries.h"
 #include "shm/directory_writer.h"
 
 namespace fluxon::owner {
 
-struct OwnerCounters {
+struct OwnerCounters : RetirementCounters {
   uint64_t ringGets = 0, ringMisses = 0, puts = 0, putsInline = 0, putsFromReserve = 0, putsFailed = 0, putBytes = 0, removes = 0;
-  uint64_t refused = 0, invalidated = 0, reclaimed = 0, reclaimBusy = 0, rejoins = 0, scans = 0, directoryFull = 0;
+  uint64_t refused = 0, rejoins = 0, directoryFull = 0;
   uint64_t fetches = 0, fetchesFailed = 0, fetchedBytes = 0, temporary = 0, joinedFlights = 0, copiesOrdered = 0, exports = 0, adopted = 0,
            adoptRefused = 0;
   uint64_t persists = 0, persistsTaken = 0, persistsIgnored = 0, persistsFailed = 0, persistsGivenUp = 0,
@@ -104,7 +106,7 @@ class OwnerCore {
   void drop(Time now) { part(false, now); }
   // This process ends in order: nothing is served from here on. True: values stay for the next life.
   bool stop(Time now);
-  size_t unsettled() const { return scans_.size() + fetches() + exports_.size() + awaitsSsd_; }
+  size_t unsettled() const { return retirement_.scans() + fetches() + exports_.size() + awaitsSsd_; }
   std::vector<Extent> occupied();
   // The life whose values are here, 0: there are none.
   Incarnation content() const;
@@ -153,11 +155,11 @@ class OwnerCore {
 
   Duration lease() const { return standing_.lease(); }
 
-  const OwnerCounters& counters() const { return counters_; }
+  OwnerCounters counters() const;
   size_t requestsPending() const { return calls_.count(); }
   size_t grants() const { return puts_.size(); }
   uint64_t reserveBytes() const { return reserve_.bytes(); }
-  size_t retired() const { return retired_.size(); }
+  size_t retired() const { return retirement_.retired(); }
   size_t flights() const { return flights_.size(); }
   size_t exports() const { return exports_.size(); }
   Incarnation ssdLife() const { return ssdLife_; }
@@ -185,18 +187,6 @@ class OwnerCore {
     std::vector<uint32_t> replaced;
     Time since{0};  // granted, or adopted
   };
-  struct Waiting {
-    Caller caller;
-    Command command;
-    uint64_t flight = 0;  // waits for that one; 0: until the key is quiet
-  };
-  struct Control {
-    uint32_t open = 0;  // requests, puts and flights of the key
-    PutId bound;        // nothing below it is committed
-    bool asking = false;    // a get of the key is asking the master
-    uint64_t flight = 0;    // that gets may join
-    std::deque<Waiting> waiting;
-  };
   struct Flight {
     uint32_t slot = 0;
     PutId putId;
@@ -215,13 +205,6 @@ class OwnerCore {
     OrderId order;      // 0: of values that an inventory refused
     Time when;          // ssdd was asked
     std::vector<uint32_t> retired;
-  };
-  struct Scan {
-    std::vector<uint64_t> refs;
-    OrderId order;                            // a reclaim; 0: retired slots
-    std::vector<rpc::ReclaimResult> results;  // of the order's items
-    std::vector<size_t> items;                // index of each ref among them
-    std::vector<std::string> keys;            // whose gets wait for the result
   };
 
   // commands.cpp
@@ -252,12 +235,11 @@ class OwnerCore {
   void gotRoute(Call&, const rpc::Reply&, Time now);
   void fly(Call&, const rpc::Reply&, Time now);
   void carryOut(const rpc::Replicate&, Time now);
-  std::optional<uint32_t> startFlight(Flight, Fetch, Time now);
+  std::optional<uint64_t> startFlight(Flight, Fetch, Time now);
   void reportCopy(const Flight&, Code, Call::About = {});
   void refuseFlight(const Flight&, Code, uint64_t offset);
   void landed(Call&, const rpc::Reply&, Time now);
-  std::deque<Waiting> takeWaiting(const std::string& key, uint64_t flight);
-  void answerHeld(uint32_t slot, PutId, shm::AnswerSource, const std::deque<Waiting>&);
+  void answerHeld(uint32_t slot, PutId, shm::AnswerSource, const Interests&);
   void endExport(ExportId);
 
   // ssd.cpp
@@ -308,19 +290,11 @@ class OwnerCore {
   void carryOut(const rpc::Leave&, Time) { host_.leave(); }
   void carryOut(const rpc::Shrink&, Time) { shrinkReserve(Time::never()); }
   bool begins(OrderId);
-  void startScan(Scan);
-  void scanRetired(Time now);
 
   // owner_core.cpp
   void submit(uint32_t slot, Caller, Time now);
-  std::vector<uint32_t> retireOlder(uint32_t than, PutId putId);
-  void awaitReaders(const std::vector<uint32_t>& retired);
   void giveUpPut(uint32_t slot, bool tellMaster);
-  void freeSlot(uint32_t slot);
   void shrinkReserve(Time unusedSince);
-  void open(const std::string& key);
-  void close(const std::string& key, Time now);
-  void wake(const std::string& key, Time now);
   void flush(Time now);
   void tellNews(Time now);
 
@@ -332,6 +306,8 @@ class OwnerCore {
   MasterCalls calls_;
   Standing standing_;
   Retries retries_;
+  KeyControls controls_;
+  Retirement retirement_;
   Reserve reserve_;
   std::unordered_map<uint32_t, Put> puts_;  // by slot: granted and pending
   struct Published {
@@ -355,11 +331,6 @@ class OwnerCore {
     bool orphan = false;   // of a term that is over
   };
   std::map<ExportId, Export> exports_;         // slots that peers may read
-  std::unordered_map<std::string, Control> controls_;
-  std::vector<uint32_t> retired_;
-  std::unordered_map<uint64_t, Scan> scans_;
-  std::vector<uint64_t> releases_;       // extents to be reported free
-  std::vector<rpc::MemoryReplica> dropped_;  // replicas given up on our own account
   std::set<OrderId> begun_;              // orders of this term that have been begun: reclaims and copies
   // Slots to be listed, a heap whose oldest value is next: the master takes the order for that of their age. Sorted at once, a million
   // of them would keep everything else waiting for 0.2 s.
@@ -401,9 +372,6 @@ class OwnerCore {
   size_t ssdReported_ = 0;    // of those
   bool reportEnds_ = false;   // but for what ssdd has to drop
   uint64_t nextTask_ = 1;  // flights, and what ssdd is asked: one count, since its progress names either
-  uint64_t nextScan_ = 1;
-  bool retiredScanning_ = false;
-  Time nextRetiredScan_{0};
   OwnerCounters counters_;
 };
 

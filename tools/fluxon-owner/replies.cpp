@@ -119,7 +119,7 @@ void OwnerCore::putStarted(Call& call, const rpc::Reply& reply, Time now) {
   if (reply.code != Code::ok) {
     ++counters_.putsFailed;
     host_.answerCode(call.caller, reply.code, reply.detail);
-    return close(asked.key, now);
+    return controls_.close(asked.key, now);
   }
   if (const auto* elsewhere = reply.as<rpc::PutElsewhere>()) {
     // An owner of this host shall have it: the client goes there.
@@ -132,7 +132,7 @@ void OwnerCore::putStarted(Call& call, const rpc::Reply& reply, Time now) {
     } else if (call.caller) {
       host_.answerCode(call.caller, Code::unavailable, "node " + neighbour.node + ", which shall have the value, cannot be reached");
     }
-    return close(asked.key, now);
+    return controls_.close(asked.key, now);
   }
   const rpc::PutGranted& grant = *reply.as<rpc::PutGranted>();
   Command& command = std::get<Command>(call.about);
@@ -142,16 +142,16 @@ void OwnerCore::putStarted(Call& call, const rpc::Reply& reply, Time now) {
     ++counters_.putsFailed;
     calls_.send(rpc::PutAbort{.put = operation});
     host_.answerCode(call.caller, Code::protocol, "the master granted an extent outside the segment");
-    return close(asked.key, now);
+    return controls_.close(asked.key, now);
   }
   const std::optional<uint32_t> slot = directory_.grant(asked.key, keyHash(asked.key), grant.offset, asked.bytes,
                                                         isInline ? 0 : call.caller.client.value, operation);
   if (!slot) {
     ++counters_.directoryFull;
     calls_.send(rpc::PutAbort{.put = operation});
-    releases_.push_back(grant.offset);
+    retirement_.freeExtent(grant.offset);
     host_.answerCode(call.caller, Code::noSpace, "the directory is full (max_keys)");
-    return close(asked.key, now);
+    return controls_.close(asked.key, now);
   }
   puts_[*slot] = Put{.client = isInline ? ClientId() : call.caller.client,
                      .operation = operation,
@@ -173,7 +173,7 @@ void OwnerCore::putStarted(Call& call, const rpc::Reply& reply, Time now) {
   if (!call.caller || !host_.answer(call.caller, std::move(answer))) {
     FLUXON_MARK("owner: nobody takes a grant");
     giveUpPut(*slot, true);
-    close(asked.key, now);
+    controls_.close(asked.key, now);
   }
 }
 
@@ -195,35 +195,34 @@ void OwnerCore::putEnded(Call& call, const rpc::Reply& reply, Time now) {
   // What was retired for a put that did not become the route may be the route still: the master hears of it before its release.
   if (!published) {
     if (!replaced.empty()) FLUXON_MARK("owner: what was retired for a put that did not become the route");
-    for (const uint32_t old : replaced) dropped_.push_back({key, directory_.putId(old), directory_.offset(old)});
+    retirement_.dropped(replaced);
   }
-  awaitReaders(replaced);
-  PutId& bound = controls_.at(key).bound;
-  const bool current = bound <= putId;
+  retirement_.add(replaced);
+  const bool current = controls_.bound(key) <= putId;
   // Replies may overtake each other: an older put of the key that is answered later must not bring back its value.
-  if (published && current) bound = putId;
+  if (published && current) controls_.raise(key, putId);
   if (published && current && serving(now)) {
     counters_.putBytes += directory_.payloadBytes(slot);
     if (undecided(slot)) {
       FLUXON_MARK("owner: a published value waits for another put of its key");
       published_.emplace(slot, Published{putId, lease, true});
-      open(key);
+      controls_.open(key);
     } else {
-      awaitReaders(retireOlder(slot, putId));
+      retirement_.add(retirement_.retireOlder(slot, putId));
       directory_.commit(slot, putId, lease);
       persist(slot, now);
     }
   } else if (elsewhere) {
-    if (code == Code::ok && current) bound = putId;
+    if (code == Code::ok && current) controls_.raise(key, putId);
     if (code != Code::ok) ++counters_.putsFailed;
     endExport(ExportId(own.value));  // the slot goes when nobody reads it any more
   } else {
-    if (published) dropped_.push_back({key, putId, directory_.offset(slot)});
+    if (published) retirement_.dropped({key, putId, directory_.offset(slot)});
     if (published && !current) FLUXON_MARK("owner: a published value is older than the bound of its key");
     if (published && current) FLUXON_MARK("owner: a put is published after the lease");
     if (published && current) code = Code::outcomeUnknown;  // our lease has run out: others may not wait for us any more
     if (code != Code::ok) ++counters_.putsFailed;
-    freeSlot(slot);
+    retirement_.free(slot);
   }
   if (call.caller && code == Code::ok && decided.published && replicas > 1) {
     // The put is done; its caller waits for the copies that it asked for.
@@ -238,7 +237,7 @@ void OwnerCore::putEnded(Call& call, const rpc::Reply& reply, Time now) {
     host_.answer(call.caller, std::move(answer));
   }
   settlePublished(key, now);
-  close(key, now);
+  controls_.close(key, now);
 }
 
 // Another put of the key has been submitted here and not been decided. It waits for no invalidation of this owner: what it has not
@@ -257,7 +256,7 @@ bool OwnerCore::undecided(uint32_t except) const {
 void OwnerCore::settlePublished(const std::string& key, Time now) {
   std::vector<uint32_t> waiting;
   bool newer = false;
-  const PutId bound = controls_.at(key).bound;
+  const PutId bound = controls_.bound(key);
   directory_.forEach(key, keyHash(key), [&](uint32_t slot) {
     if (published_.count(slot)) waiting.push_back(slot);
     newer |= directory_.state(slot) == shm::SlotState::committed;
@@ -272,11 +271,10 @@ void OwnerCore::settlePublished(const std::string& key, Time now) {
       if (value.put) persist(slot, now);
     } else {
       FLUXON_MARK("owner: a value that waited is none any more");
-      dropped_.push_back({key, value.putId, directory_.offset(slot)});
-      directory_.retire(slot);  // those for whom it was fetched may hold it
-      awaitReaders({slot});
+      retirement_.dropped({key, value.putId, directory_.offset(slot)});
+      retirement_.retire(slot);  // those for whom it was fetched may hold it
     }
-    close(key, now);
+    controls_.close(key, now);
   }
 }
 
@@ -309,12 +307,8 @@ void OwnerCore::failPending(Time now) {
     }
     call.abandon();
   });
-  for (auto& [key, control] : controls_) {
-    control.asking = false;
-    if (!control.waiting.empty()) FLUXON_MARK("owner: the lease runs out under a get that waits");
-    for (const Waiting& waiting : std::exchange(control.waiting, {}))
-      host_.answerCode(waiting.caller, Code::unavailable, "the master does not answer");
-  }
+  for (const Interest& interest : controls_.lapse())
+    host_.answerCode(interest.caller, Code::unavailable, "the master does not answer");
 }
 
 }  // namespace fluxon::owner

@@ -254,7 +254,7 @@ void OwnerCore::endPersist(uint64_t id) {
   persists_.erase(found);
   persistQueue_.erase(id);
   persisting_.erase(slot);
-  if (directory_.state(slot) == shm::SlotState::retired) nextRetiredScan_ = Time{0};
+  if (directory_.state(slot) == shm::SlotState::retired) retirement_.lookAgain(Time{0});
 }
 
 // May a victim go? One that is being persisted stays; not for ever, when an SSD is much slower than what comes in.

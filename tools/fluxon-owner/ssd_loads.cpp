@@ -39,8 +39,7 @@ void OwnerCore::leaveLoad(uint64_t id, const Flight& flight, const char* why, Ti
     return;
   }
   const std::string key(directory_.key(flight.slot));
-  if (controls_.at(key).flight == id) controls_.at(key).flight = 0;
-  for (Waiting& waiting : takeWaiting(key, id)) {
+  for (Interest& waiting : controls_.endFlight(key, id)) {
     FLUXON_MARK("owner: a get does not wait for the end of an ssdd's load");
     waiting.command.avoid = settings_.node;
     waiting.command.alone = true;
