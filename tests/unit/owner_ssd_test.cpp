@@ -367,6 +367,30 @@ TEST_CASE("stage: one that is there when the term ends is read no more when the 
   CHECK(n.allFree());
 }
 
+TEST_CASE("stage: a load that outlasts its term is no load of the stage that has its id in the next one") {
+  SsdNode n;
+  n.stage(7, "k", 5, 8192);
+  n.core.keep(n.now);
+  n.scanAll();
+  n.core.unexported(SsdNode::exportOf(7), n.now);
+  n.core.occupied();
+  n.core.registered(Incarnation(200), seconds(10), n.now, OwnerCore::Inventory::none, n.now);
+  n.host.sent.clear();
+  n.stage(7, "j", 6, 65536);
+  CHECK(n.take<rpc::Staged>().code == Code::ok);
+  REQUIRE(n.host.fetches.size() == 2);
+  const uint64_t old = n.host.fetches[0].id, fresh = n.host.fetches[1].id;
+  n.core.loading(old, kLarge, n.now);
+  CHECK(n.host.ready_.at(SsdNode::exportOf(7)) == 0);
+  n.core.fetched(old, {}, n.now);
+  CHECK(n.take<rpc::Release>().offsets == std::vector<uint64_t>{8192});
+  CHECK(n.host.ready_.at(SsdNode::exportOf(7)) == 0);
+  n.core.fetched(fresh, {}, n.now);
+  CHECK(n.host.ready_.at(SsdNode::exportOf(7)) == kLarge);
+  CHECK(n.core.flights() == 0);
+  CHECK(n.core.exports() == 1);
+}
+
 TEST_CASE("ssd: a new term does not wait for a disk; what a load may write is in use until it ends") {
   SsdNode n;
   n.put("old", 4, 4096);

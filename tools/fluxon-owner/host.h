@@ -87,6 +87,9 @@ struct Caller {
   explicit operator bool() const { return bool(client); }
 };
 
+// Of a caller that waits until then.
+constexpr uint64_t timeLeftMs(Time deadline, Time now) { return deadline > now ? static_cast<uint64_t>((deadline - now).ms()) + 1 : 0; }
+
 class Host {
  public:
   virtual ~Host() = default;

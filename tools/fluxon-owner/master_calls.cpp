@@ -58,7 +58,8 @@ MasterCalls::Unanswered MasterCalls::unanswered() const {
 
 // The ids have run far ahead of the lowest unanswered one that is no straggler.
 bool MasterCalls::full() const {
-  return !sent_.empty() && nextId_ - sent_.begin()->first.value >= settings_.ahead && nextId_ - unanswered().lowest.value >= settings_.ahead;
+  const auto farFrom = [&](OperationId id) { return nextId_ - id.value >= settings_.ahead; };
+  return !sent_.empty() && farFrom(sent_.begin()->first) && farFrom(unanswered().lowest);
 }
 
 void MasterCalls::sendHeldBack() {
@@ -71,6 +72,34 @@ void MasterCalls::sendHeldBack() {
 
 void MasterCalls::sendAgain() {
   for (const auto& [id, call] : sent_) host_.send(call.request);
+}
+
+void MasterCalls::lapse(Retries& retries, Time now) {
+  for (auto& [id, call] : sent_) abandon(call, retries, now);
+  for (Call& call : heldBack_) abandon(call, retries, now);
+}
+
+void MasterCalls::abandon(Call& call, Retries& retries, Time now) {
+  const Caller caller = std::exchange(call.caller, {});
+  if (!caller) return;
+  FLUXON_MARK("owner: the lease runs out under an open request");
+  const rpc::Request& request = call.request;
+  const auto* put = request.as<rpc::PutStart>();
+  if (const auto* spread = request.as<rpc::Spread>()) {
+    Answer done;  // the put is, with as many replicas as could be had
+    done.putId = spread->value.putId;
+    done.valueBytes = 1;
+    host_.answer(caller, std::move(done));
+  } else if (request.is<rpc::PutDone>() || request.is<rpc::PutReserved>() || request.is<rpc::RemoveKey>() ||
+             request.is<rpc::LeaseGrant>() || request.is<rpc::LeaseKeepAlive>() || request.is<rpc::LeaseRevoke>()) {
+    host_.answerCode(caller, Code::outcomeUnknown, "the master does not answer");
+  } else if (put && put->mode.onInFlight == PutMode::OnInFlight::proceed) {
+    // Nothing is granted. A second one that is refused beside another would find the first one in flight.
+    FLUXON_MARK("owner: a put waits for its master");
+    retries.putOff(caller, std::move(std::get<Command>(call.about)), "the master does not answer", now);
+  } else {
+    host_.answerCode(caller, Code::unavailable, "the master does not answer");
+  }
 }
 
 void MasterCalls::begin() {

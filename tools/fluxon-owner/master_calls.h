@@ -9,7 +9,8 @@
 //   2. The master keeps answers from the lowest unanswered id on, within a window. A request that waits there while others pass is told
 //      to it by name (a straggler) and holds the window back no more. Where these are too many the next requests are held back here, well
 //      before the window ends, and leave in their order; heartbeats, inventories and answers to orders never are held back.
-//   3. A caller is answered once: who answers it before the master has (abandon) leaves only the effects of the call.
+//   3. A caller is answered once: after the lease has run out only the effects of the call are left, to be undone
+//      when the reply comes.
 // One thread.
 #pragma once
 
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "host.h"
+#include "retries.h"
 
 namespace fluxon::owner {
 
@@ -39,9 +41,6 @@ struct Call {
   rpc::Request request;
   Caller caller;  // who waits for the answer, if somebody does
   About about;
-
-  // The caller has been answered: the effects of the call are to be undone when the reply comes.
-  void abandon() { caller = {}; }
 };
 
 class MasterCalls {
@@ -64,16 +63,8 @@ class MasterCalls {
   void begin();
   void endTerm();
 
-  // Each call that somebody waits for.
-  template <class F>
-  void eachWaited(F each) {
-    for (auto& [id, call] : sent_) {
-      if (call.caller) each(call);
-    }
-    for (Call& call : heldBack_) {
-      if (call.caller) each(call);
-    }
-  }
+  // The serving lease has run out: each caller is told, or its command is put off.
+  void lapse(Retries&, Time now);
 
   // All requests below `lowest` have been answered but for the stragglers.
   struct Unanswered {
@@ -88,6 +79,7 @@ class MasterCalls {
 
  private:
   OperationId sendNow(Call);
+  void abandon(Call&, Retries&, Time now);
   bool full() const;
 
   Settings settings_;

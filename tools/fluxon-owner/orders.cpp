@@ -1,8 +1,11 @@
-// OwnerCore: orders of the master, and scans.
+#include "orders.h"
+
+#include <utility>
+#include <variant>
+#include <vector>
+
 #include "base/check.h"
-#include "base/hash.h"
 #include "base/mark.h"
-#include "owner_core.h"
 
 namespace fluxon::owner {
 namespace {
@@ -11,51 +14,50 @@ constexpr size_t kOrdersKnown = 4096;  // orders come again right after a lost c
 
 }  // namespace
 
-void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
-  std::visit([&](const auto& each) { carryOut(each, now); }, message);
-  flush(now);
+void Orders::carryOut(const rpc::MasterMessage& message, Time now) {
+  std::visit([&](const auto& order) { carryOut(order, now); }, message);
 }
 
-void OwnerCore::carryOut(const rpc::Invalidate& order, Time now) {
+void Orders::carryOut(const rpc::Reply&, Time) { FLUXON_CHECK(false, "a reply is no order"); }
+
+void Orders::carryOut(const rpc::Invalidate& order, Time now) {
   std::vector<uint32_t> retired;
   for (const rpc::Version& item : order.below) {
     controls_.invalidated(item.key, item.putId);
     retirement_.retireBelow(item, retired);
   }
-  // What is on the SSD is over when ssdd has said so: it keeps that in mind when this process dies.
-  if (ssdLife_ && !order.below.empty()) return invalidateSsd(order.below, {order.order, now, std::move(retired)});
-  invalidated({order.order, now, std::move(retired)});
+  ssd_.invalidate(order, std::move(retired), now);
 }
 
-// The master names what was retired until it hears this, so nothing of it is released before.
-void OwnerCore::invalidated(const Invalidation& invalidation) {
-  calls_.send(rpc::InvalidateDone{.order = invalidation.order});
-  retirement_.add(invalidation.retired);
-}
-
-void OwnerCore::carryOut(const rpc::Reclaim& order, Time now) {
+void Orders::carryOut(const rpc::Reclaim& order, Time now) {
   if (retirement_.reclaims(order.order)) {
     FLUXON_MARK("owner: a reclaim comes twice, the first one is under way");
     return;  // the first one answers
   }
-  // Answered already: the master counts the first answer, so a second one must not free anything.
-  if (!begins(order.order)) {
-    FLUXON_MARK("owner: a reclaim comes twice, the first one was answered");
-    return;
-  }
-  retirement_.reclaim(order, now);
+  if (begins(order.order)) return retirement_.reclaim(order, now);
+  FLUXON_MARK("owner: a reclaim comes twice, the first one was answered");
 }
 
+void Orders::carryOut(const rpc::Replicate& order, Time now) {
+  if (begins(order.order)) return flights_.begin(order, now);
+  FLUXON_MARK("owner: an order for a copy comes twice");
+}
+
+void Orders::carryOut(const rpc::Stage& order, Time now) {
+  if (begins(order.order)) stages_.begin(order, now);  // else it comes twice, or after its end
+}
+
+void Orders::carryOut(const rpc::Unstage& order, Time) { stages_.end(order); }
+
+void Orders::carryOut(const rpc::Leave&, Time) { host_.leave(); }
+
+void Orders::carryOut(const rpc::Shrink&, Time) { puts_.shrinkReserve(Time::never()); }
+
 // False: it has begun before.
-bool OwnerCore::begins(OrderId order) {
+bool Orders::begins(OrderId order) {
   if (!begun_.insert(order).second) return false;
   if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());
   return true;
-}
-
-void OwnerCore::scanned(uint64_t scan, const std::vector<bool>& held, Time now) {
-  retirement_.scanned(scan, held, now);
-  flush(now);
 }
 
 }  // namespace fluxon::owner

@@ -181,10 +181,11 @@ Time Retirement::nextWake() const { return retired_.empty() || scanning_ || stan
 
 // --- from one life or term to the next
 
-void Retirement::adopt(bool worthless) {
+std::vector<uint32_t> Retirement::adopt(bool worthless, const std::set<uint64_t>& living) {
+  std::vector<uint32_t> grants;
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     switch (directory_.state(slot)) {
-      case shm::SlotState::free: case shm::SlotState::granted: break;
+      case shm::SlotState::free: break;
       case shm::SlotState::retired: add({slot}); break;
       case shm::SlotState::committed: case shm::SlotState::reclaiming:
         if (worthless) {
@@ -201,8 +202,31 @@ void Retirement::adopt(bool worthless) {
         FLUXON_MARK("owner: adopts a value that was being decided");
         retire(slot);
         break;
+      case shm::SlotState::granted:
+        // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
+        if (living.count(directory_.writer(slot))) {
+          FLUXON_MARK("owner: adopts a grant whose writer lives");
+          if (directory_.writer(slot) == kSsdWriter.value) FLUXON_MARK("owner: adopts what an ssdd may be writing");
+          grants.push_back(slot);
+        } else {
+          FLUXON_MARK("owner: adopts a grant whose writer has died");
+          directory_.release(slot);
+        }
+        break;
     }
   }
+  return grants;
+}
+
+std::vector<Extent> Retirement::occupied() {
+  releases_.clear();
+  std::vector<Extent> extents;
+  for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
+    const shm::SlotState state = directory_.state(slot);
+    if (state == shm::SlotState::free || state == shm::SlotState::committed) continue;
+    extents.push_back({directory_.offset(slot), extentBytes(directory_.payloadBytes(slot))});
+  }
+  return extents;
 }
 
 void Retirement::endTerm(Values values, const std::set<uint32_t>& busy) {

@@ -71,14 +71,14 @@ class Retirement {
   void tick(Time now);
   Time nextWake() const;
 
-  // Joining: what has been retired before waits for its readers in every life.
-  void adopt(bool worthless);
+  // Over a directory that an earlier process has left, whose values may be worthless. Grants whose writers live are left to the caller.
+  [[nodiscard]] std::vector<uint32_t> adopt(bool worthless, const std::set<uint64_t>& living);
   // Values stay or are retired, as the caller says; what is `busy` (read by an export, written by a fetch) is left to who knows when
   // that ends.
   enum class Values { kept, dropped };
   void endTerm(Values, const std::set<uint32_t>& busy);
-  // What is free from here on is news to the next master.
-  void forgetReleases() { releases_.clear(); }
+  // Extents in use that hold no readable value. From here on, what becomes free is news to the master.
+  std::vector<Extent> occupied();
 
   size_t retired() const { return retired_.size(); }
   size_t scans() const { return scans_.size(); }

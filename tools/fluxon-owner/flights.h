@@ -1,0 +1,123 @@
+// Flights: copies that this owner brings into its memory, from another owner or from its own SSD.
+//
+// Life of a flight
+//   asked ──► granted, bytes under way ──fetched──► pending ──► committed     the master knows it as a replica
+//                     └──failed──► over                └──► retired: only those who waited for it hold it (a temporary copy)
+//   The fetch writes the extent while it is granted; a load of an ssdd that has ended may still write it.
+//   Gets of the key that come while the bytes are under way wait for the same flight, unless an invalidation has passed it meanwhile
+//   (key_controls.h). They are answered when the bytes are there, before the master has decided about the copy, and nobody joins it any
+//   more. So what a flight answers was the latest value at some time after each of its readers had begun: the master named it then, or
+//   had not heard yet that an invalidation of it was carried out here. From then on a pending copy may be held: it never becomes free
+//   but by way of retired.
+//   The end of a term leaves it to nobody: its slot is free when the host says that the fetch has ended.
+//
+// Invariants
+//   1. The extent is in the directory, as granted, before anything writes there, and in no state but granted or pending until the host
+//      has said that the fetch is over. One that ssdd writes carries its mark, so that the next life waits for it too.
+//   2. A copy of a value that comes home is a put of which this owner is the home: as with its own puts, older values are retired before
+//      the master hears that the bytes are here.
+//   3. Each flight is reported to the master once, by GetDone or ReplicateDone, unless its term is over.
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "publications.h"
+#include "retries.h"
+
+namespace fluxon::owner {
+
+struct FlightCounters {
+  uint64_t fetches = 0, fetchesFailed = 0, fetchedBytes = 0, temporary = 0, copiesOrdered = 0, flightsWithoutSlot = 0;
+};
+
+class Flights {
+ public:
+  // What a flight is for.
+  struct ForGet {
+    OperationId get;
+  };
+  struct Copy {
+    OrderId order;
+  };
+  struct Homecoming {  // by order, too: the value of a put that is exported at the owner of its client
+    OrderId order;
+  };
+  struct Nobody {};    // its term is over
+  using Purpose = std::variant<ForGet, Copy, Homecoming, Nobody>;
+
+  Flights(shm::DirectoryWriter& directory, uint64_t segmentBytes, Host& host, MasterCalls& calls, const Standing& standing,
+          Retries& retries, KeyControls& controls, Retirement& retirement, SsdTier& ssd, Publications& publications)
+      : directory_(directory),
+        segmentBytes_(segmentBytes),
+        host_(host),
+        calls_(calls),
+        standing_(standing),
+        retries_(retries),
+        controls_(controls),
+        retirement_(retirement),
+        ssd_(ssd),
+        publications_(publications) {}
+
+  // For a get; `node`: whom it comes from. None: refused, and the master told.
+  std::optional<uint64_t> begin(ForGet, Fetch, std::string node, shm::AnswerSource, Time now);
+  // The master has given a place that nobody wants any more.
+  void decline(ForGet, uint64_t offset);
+  // An order that has not been begun before.
+  void begin(const rpc::Replicate&, Time now);
+
+  bool has(uint64_t flight) const { return flights_.count(flight) != 0; }
+  // The bytes are there and checked, or nothing writes into the extent any more.
+  void fetched(uint64_t flight, const Error&, Time now);
+  // The master has decided about the copy.
+  void landed(uint32_t slot, const rpc::Reply&, Time now);
+
+  // Loads from the SSD: nobody waits for one whose device, or whose ssdd, does nothing any more.
+  void stalled(uint64_t flight, Time now);
+  void leaveLoads(const char* why, Time now);
+
+  // The slots of all, which nobody waits for any more.
+  std::set<uint32_t> endTerm();
+
+  size_t count() const { return flights_.size(); }
+  // Those that are no loads: a term waits for them, as it does not for a disk.
+  size_t fetches() const;
+  Time oldest(Time now) const;
+  const FlightCounters& counters() const { return counters_; }
+
+ private:
+  struct Flight {
+    Purpose purpose;
+    uint32_t slot = 0;
+    PutId putId;
+    std::string node;
+    shm::AnswerSource source = shm::AnswerSource::peer;
+    std::optional<Incarnation> load;  // from our SSD, of that life; 0: that does nothing any more
+    Time since{0};
+  };
+  std::optional<uint64_t> start(Flight, Fetch, Time now);
+  void report(const Purpose&, Code, Call::About = {});
+  void arrived(const Flight&, const Interests&);
+  void failed(const Flight&, const std::string& key, const Error&, Interests, Time now);
+  void leaveLoad(uint64_t id, const Flight&, const char* why, Time now);
+
+  shm::DirectoryWriter& directory_;
+  uint64_t segmentBytes_;
+  Host& host_;
+  MasterCalls& calls_;
+  const Standing& standing_;
+  Retries& retries_;
+  KeyControls& controls_;
+  Retirement& retirement_;
+  SsdTier& ssd_;
+  Publications& publications_;
+  std::map<uint64_t, Flight> flights_;
+  FlightCounters counters_;
+};
+
+}  // namespace fluxon::owner

@@ -1,0 +1,51 @@
+// Gets: what clients read, from here or from where the master says.
+//
+//   here ──► answered at once          being decided or reclaimed here ──► waits for its key, then once more
+//   elsewhere ──► the master is asked, or another get of the key has asked it:
+//       read there (a neighbour)       ──► the client is sent there
+//       fetch, load here               ──► a flight, which this get and those who wait for it share
+//       nowhere, or the route is ours  ──► a miss
+// One thread.
+#pragma once
+
+#include <string>
+
+#include "flights.h"
+
+namespace fluxon::owner {
+
+struct GetCounters {
+  uint64_t ringGets = 0, ringMisses = 0;
+};
+
+class Gets {
+ public:
+  Gets(std::string node, const shm::DirectoryWriter& directory, Host& host, MasterCalls& calls, const Standing& standing,
+       KeyControls& controls, Flights& flights)
+      : node_(std::move(node)), directory_(directory), host_(host), calls_(calls), standing_(standing), controls_(controls),
+        flights_(flights) {}
+
+  void get(Caller, Command, Time now);
+  // Answered with the value that is here. False: there is none.
+  bool answerLocal(Caller, const Command&);
+  // The master has answered a getStart.
+  void routed(Call&, const rpc::Reply&, Time now);
+
+  const GetCounters& counters() const { return counters_; }
+
+ private:
+  void ask(Caller, Command, Time now);
+  bool mustWait(const Command&) const;
+  void bring(Call&, const rpc::Reply&, Time now);
+
+  std::string node_;
+  const shm::DirectoryWriter& directory_;
+  Host& host_;
+  MasterCalls& calls_;
+  const Standing& standing_;
+  KeyControls& controls_;
+  Flights& flights_;
+  GetCounters counters_;
+};
+
+}  // namespace fluxon::owner

@@ -1,0 +1,128 @@
+// Puts: from the question for an extent to the master's decision.
+//
+// Life of a put (the slot's states: directory_format.h), and who owns the bytes
+//   asked ──► granted ──commit──► submitted ──► committed | overwritten | refused
+//     │          │ the writer fills the extent      nobody writes any more, the master decides
+//     │          ├──abort, or its writer ended──► given up
+//     │          └──the term ends──► orphan: still its writer's, and given up at its commit, abort or end
+//     └── from the reserve there is no `asked`: the extent is here already and the master hears of the put at its commit
+//   A put whose value shall lie at an owner of another host is filled here like any other. At its commit the extent is exported: the
+//   other one comes for the bytes, and the master answers when they are readable there. Then the export ends and the extent goes.
+//   How a submitted put becomes readable: publications.h.
+//
+// Invariants
+//   1. An extent is in the directory, as granted, before its address leaves this process.
+//   2. Only the client that has the grant may commit or abort it, once.
+//   3. Nothing is committed at or after the end of the serving lease.
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "exports.h"
+#include "publications.h"
+#include "reserve.h"
+#include "retries.h"
+
+namespace fluxon::owner {
+
+struct PutCounters {
+  uint64_t puts = 0, putsInline = 0, putsFromReserve = 0, putsFailed = 0, putBytes = 0, putsWithoutSlot = 0;
+};
+
+class Puts {
+ public:
+  struct Segment {
+    char* bytes;
+    uint64_t size;
+  };
+  Puts(shm::DirectoryWriter& directory, Segment segment, Host& host, MasterCalls& calls, const Standing& standing, Retries& retries,
+       KeyControls& controls, Retirement& retirement, Publications& publications, Exports& exports)
+      : directory_(directory),
+        segment_(segment),
+        host_(host),
+        calls_(calls),
+        standing_(standing),
+        retries_(retries),
+        controls_(controls),
+        retirement_(retirement),
+        publications_(publications),
+        exports_(exports),
+        reserve_(segment.size / 32) {}
+
+  // --- commands. A putInline brings its value.
+  void start(Caller, Command, Time now);
+  void commit(Caller, const Command&, Time now);
+  void abort(Caller, const Command&, Time now);
+  void clientGone(ClientId, Time now);
+
+  // --- the master has answered
+  void started(Call&, const rpc::Reply&, Time now);
+  void decided(const Call&, const rpc::Reply&, Time now);
+  // As many replicas as could be had are made.
+  void spread(const Call&, const rpc::Reply&);
+  void reserved(const rpc::Reserve&, const rpc::Reply&);
+
+  // What the reserve is short of is asked for; what was not used since then goes back.
+  void refill();
+  void shrinkReserve(Time unusedSince);
+
+  // A grant of an earlier life whose writer may still write.
+  void adopt(uint32_t slot, Time now);
+  // Grants stay with their writers, as orphans. What the master was to decide about is released, but for what is `exported`.
+  void endTerm(const std::set<uint32_t>& exported);
+
+  size_t count() const { return puts_.size(); }
+  uint64_t reserveBytes() const { return reserve_.bytes(); }
+  // The oldest that is not decided, and of those that are still written; now: there is none.
+  Time oldest(Time now) const;
+  Time oldestGrant(Time now) const;
+  const PutCounters& counters() const { return counters_; }
+
+ private:
+  enum class State { granted, orphan, submitted };
+  enum class Place { here, elsewhere };  // where the value shall lie
+  struct Put {
+    State state = State::granted;
+    Place place = Place::here;
+    ClientId client;        // 0: the owner itself (an inline put)
+    OperationId operation;  // putStart at the master; 0: from the reserve
+    PutId putId;
+    PutMode mode;
+    uint8_t replicas = 0;
+    KeyLeaseId lease;
+    Time since{0};  // granted, or adopted
+  };
+  struct Grant {
+    uint32_t slot;
+    std::string key;
+  };
+  void startAt(uint64_t offset, Caller, const Command&, Time now);
+  void grant(uint32_t slot, Put, Caller, const Command&, Time now);
+  void refuseGrant(OperationId put, Caller, Code, const char* why);
+  std::optional<Grant> granted(Caller, const Command&) const;
+  void submit(uint32_t slot, Caller, Time now);
+  Code settle(uint32_t slot, const Put&, const std::string& key, const rpc::Reply&, Time now);
+  // The writer is done with the extent.
+  void giveUp(uint32_t slot);
+
+  shm::DirectoryWriter& directory_;
+  Segment segment_;
+  Host& host_;
+  MasterCalls& calls_;
+  const Standing& standing_;
+  Retries& retries_;
+  KeyControls& controls_;
+  Retirement& retirement_;
+  Publications& publications_;
+  Exports& exports_;
+  Reserve reserve_;
+  std::unordered_map<uint32_t, Put> puts_;  // by slot
+  PutCounters counters_;
+};
+
+}  // namespace fluxon::owner

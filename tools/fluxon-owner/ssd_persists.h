@@ -1,0 +1,110 @@
+// SsdPersists: values that are made replicas on the SSD.
+//
+// Life of a persist, of a value that a put has made readable here:
+//   queued ──► writing ──persisted──► asked ──(the master takes it)──► over: a replica on the SSD
+//     │           ├──failed──► over      └──(it does not)──► over: ssdd drops the entry
+//     │           └──stalled──► over: its version is dead, so nobody minds which bytes the disk still takes for it
+//     └──given up: too old, while its memory is wanted; or the value has gone
+//   Who owns the bytes: until it is over the slot is no victim, and stays retired when it is retired, since ssdd reads the bytes, and the
+//   master takes a replica only beside the one in memory.
+//
+// Invariants
+//   1. A version is persisted once. What ssdd has and the master has not taken is dead when this life, or the term, ends.
+//   2. Values and bytes that are told to ssdd at a time are bounded: disks that do not answer hold no more than a part of the memory.
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "retirement.h"
+
+namespace fluxon::owner {
+
+struct PersistCounters {
+  uint64_t persists = 0, persistsTaken = 0, persistsIgnored = 0, persistsFailed = 0, persistsGivenUp = 0, persistsLeftOut = 0,
+           persistsStalled = 0, persistedBytes = 0;
+};
+
+// Whether an ssdd that has something to do is heard of. It says a word each half second then.
+class SsdWatch {
+ public:
+  void begins(Time now) {
+    if (open_++ == 0) heard_ = now;
+  }
+  void ends() { --open_; }
+  void heard(Time now) { heard_ = now; }
+  void forget() { open_ = 0; }
+  Time due() const { return open_ > 0 ? heard_ + kPatience : Time::never(); }
+
+ private:
+  static constexpr Duration kPatience = seconds(4);
+  size_t open_ = 0;  // writes and loads
+  Time heard_{0};    // the last word, or the first of a row of writes and loads was told
+};
+
+class SsdPersists {
+ public:
+  struct Settings {
+    size_t atOnce;           // told to ssdd; others wait here
+    uint64_t segmentBytes;
+  };
+  SsdPersists(Settings settings, const shm::DirectoryWriter& directory, Host& host, MasterCalls& calls, Retirement& retirement,
+              SsdWatch& watch)
+      : settings_(settings), directory_(directory), host_(host), calls_(calls), retirement_(retirement), watch_(watch) {}
+
+  void begin(uint64_t id, uint32_t slot, Time now);
+  // May a victim go? One that is being persisted stays; not for ever, when an SSD is much slower than what comes in.
+  bool yields(uint32_t slot, Time now);
+  // Of a retired value. What only waits is given up: its turn may be far away.
+  bool reads(uint32_t slot);
+
+  // --- ssdd says. A persist that is over, or was forgotten, is not heard of: its entry is dead.
+  void persisted(uint64_t id, Code, Time now);
+  // False: it is none.
+  bool stalled(uint64_t id, Time now);
+  // The master has decided.
+  void decided(const std::vector<uint64_t>& ids, const rpc::Reply&);
+
+  // What has been persisted since is told to the master.
+  void tell();
+  enum class End { failed, forgotten };
+  void endAll(End);
+
+  size_t count() const { return persists_.size(); }
+  const PersistCounters& counters() const { return counters_; }
+
+ private:
+  struct Persist {
+    enum class State { queued, writing, asked } state = State::queued;
+    uint64_t ref = 0;  // of the slot
+    std::string key;
+    PutId putId;
+    uint64_t bytes = 0;
+    Time since{0};
+  };
+  void pump(Time now);
+  bool stillThere(const Persist&) const;
+  void leave(Persist&, Persist::State to);
+  void end(uint64_t id);
+  void decide(uint64_t id, Code);
+
+  Settings settings_;
+  const shm::DirectoryWriter& directory_;
+  Host& host_;
+  MasterCalls& calls_;
+  Retirement& retirement_;
+  SsdWatch& watch_;
+  std::map<uint64_t, Persist> persists_;
+  std::unordered_map<uint32_t, uint64_t> bySlot_;
+  std::set<uint64_t> queue_;
+  uint64_t writing_ = 0, writingBytes_ = 0;  // told to ssdd
+  std::vector<uint64_t> persisted_;          // the master is to be asked
+  PersistCounters counters_;
+};
+
+}  // namespace fluxon::owner

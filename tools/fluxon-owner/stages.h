@@ -1,0 +1,97 @@
+// Stages: values that are brought from this owner's SSD for an owner of another host, by order of the master.
+//
+// Life of a stage
+//   loading and readable ──loaded──► readable ──unstage ordered, or the term ends──► ending ──nobody reads, nobody writes──► over
+//   Peers read what is loaded already, ssdd writes the rest. A failed load fails those who read; the stage stays until the master, or the
+//   term, ends it. Over: `unstaged` is said and the extent is free, as the master has it; after its term it is free as any other.
+//   A load that outlasts its stage's term is adrift: ssdd writes into the extent until the host says that the load has ended.
+//
+// Invariants
+//   1. The extent is in the directory, as granted, from before it is written until nobody reads or writes it.
+//   2. An order to unstage is answered once, when that is so; one for a stage that is not there at once.
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <variant>
+
+#include "ssd_tier.h"
+
+namespace fluxon::owner {
+
+struct StageCounters {
+  uint64_t staged = 0, stagesWithoutSlot = 0;
+};
+
+class Stages {
+ public:
+  Stages(shm::DirectoryWriter& directory, uint64_t segmentBytes, Host& host, MasterCalls& calls, Retirement& retirement, SsdTier& ssd)
+      : directory_(directory), segmentBytes_(segmentBytes), host_(host), calls_(calls), retirement_(retirement), ssd_(ssd) {}
+
+  // An order that has not been begun before.
+  void begin(const rpc::Stage&, Time now);
+  void end(const rpc::Unstage&);
+
+  // --- its load. False: the load is none of a stage.
+  bool loading(uint64_t load, uint64_t bytes, Time now);
+  bool loaded(uint64_t load, Code, Time now);
+  bool stalled(uint64_t load);
+  // ssdd has ended: those who read need not wait for what it does not bring. The extents are still its to write.
+  void leaveLoads();
+
+  void unexported(ExportId);
+  // The slots of all; ended by endAll().
+  std::set<uint32_t> endTerm();
+  void endAll();
+
+  size_t count() const { return stages_.size(); }
+  size_t loads() const { return loads_.size() + adrift_.size(); }
+  Time oldest(Time now) const;
+  Time oldestLoad(Time now) const;
+  const StageCounters& counters() const { return counters_; }
+
+ private:
+  struct Load {
+    uint64_t task;
+    Incarnation life;    // of the SSD; 0: it does nothing any more
+    uint64_t bytes = 0;  // that are there
+  };
+  // Who ends it: nobody yet, the order, the end of its term.
+  struct Wanted {};
+  struct Unstaged {
+    OrderId order;
+  };
+  struct TermOver {};
+  struct Stage {
+    uint32_t slot;
+    PutId putId;
+    Time since;
+    std::optional<Load> load;  // while ssdd may write
+    enum class Peers { read, ending, gone } peers = Peers::read;
+    std::variant<Wanted, Unstaged, TermOver> end;
+  };
+  struct Adrift {
+    uint32_t slot;
+    Incarnation life;
+    Time since;
+  };
+  void fail(ExportId, const Stage&);
+  void endExport(ExportId);
+  void settle(ExportId);
+
+  shm::DirectoryWriter& directory_;
+  uint64_t segmentBytes_;
+  Host& host_;
+  MasterCalls& calls_;
+  Retirement& retirement_;
+  SsdTier& ssd_;
+  std::map<ExportId, Stage> stages_;
+  std::map<uint64_t, ExportId> loads_;
+  std::map<uint64_t, Adrift> adrift_;  // loads whose stage is over
+  StageCounters counters_;
+};
+
+}  // namespace fluxon::owner
