@@ -59,9 +59,9 @@ struct Caller {
 TEST_CASE("a master of another version: an owner and fluxonctl go no further, and say which versions met") {
   Place place;
   const std::string config = place.configure();
-  const auto paths = shm::Paths::of(place.root(), "t");
-  REQUIRE(shm::makeDirectories(*paths, paths->masterDir(), -1).ok());
-  const std::string socket = paths->masterSocket(), sentence = rpc::otherProtocol("the master", kOther);
+  const shm::Paths paths = shm::Paths::of(place.root(), "t").value();
+  REQUIRE(shm::makeDirectories(paths, paths.masterDir(), -1).ok());
+  const std::string socket = paths.masterSocket(), sentence = rpc::otherProtocol("the master", kOther);
   const pid_t master = inChild([&] { return serveAsOther(socket); });
   REQUIRE(eventually([&] { return std::filesystem::exists(socket); }));
 
@@ -89,9 +89,8 @@ TEST_CASE("a master of another version: an owner and fluxonctl go no further, an
 
 TEST_CASE("an owner and an operator of another version are refused by the master with both versions") {
   Cluster cluster;
-  cluster.start("master");
-  const auto paths = shm::Paths::of(cluster.root(), "t");
-  Caller caller(paths->masterSocket());
+  const shm::Paths paths = shm::Paths::of(cluster.root(), "t").value();
+  Caller caller(paths.masterSocket());
 
   rpc::Registration registration = {};
   registration.node = "n7";
