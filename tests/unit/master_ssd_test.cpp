@@ -348,12 +348,12 @@ TEST_CASE("ssd commit: of the victims that were busy the one that has been persi
   constexpr int kValues = 16;
   for (int i = 0; i < kValues; ++i) a.put("v" + std::to_string(i), kSegment / kValues);
   const OperationId put = a.start("more", kSegment / kValues);
-  while (!a.orders(CommandKind::reclaim).empty()) a.reclaimDone(ReclaimResult::busy);
+  while (!a.orders<rpc::Reclaim>().empty()) a.reclaimDone(ReclaimResult::busy);
   CHECK_FALSE(a.answered(put));
-  CHECK(commit(a, {"v7", idOf(a, "v7"), 0, kSegment / kValues}));
-  REQUIRE(a.orders(CommandKind::reclaim).size() == 1);
-  REQUIRE(a.orders(CommandKind::reclaim)[0].items.size() == 1);
-  CHECK(a.orders(CommandKind::reclaim)[0].items[0].key == "v7");
+  CHECK(commit(a, "v7", a.idOf("v7"), kSegment / kValues));
+  REQUIRE(a.orders<rpc::Reclaim>().size() == 1);
+  REQUIRE(a.orders<rpc::Reclaim>()[0].replicas.size() == 1);
+  CHECK(a.orders<rpc::Reclaim>()[0].replicas[0].key == "v7");
   a.reclaimDone(ReclaimResult::ok);
   CHECK(a.answered(put));
 }
