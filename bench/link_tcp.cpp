@@ -74,7 +74,7 @@ struct Ports {
   std::memset(static_cast<void*>(hazards), 0, sizeof *hazards);
   link::TcpLink::Settings settings;
   settings.congestionControl = congestion;
-  const auto served = link::TcpLink::start(settings, link::Secret(), "source", view, *hazards);
+  const auto served = link::TcpLink::start(settings, net::Secret(), "source", view, *hazards);
   if (!served) std::_Exit(70);
 
   uint16_t plain = 0;
@@ -160,7 +160,7 @@ int run(const std::string& congestion) {
     settings.listen.enabled = false;
     settings.congestionControl = congestion;
     settings.connectionsPerPeer = connections;
-    auto link = link::TcpLink::start(settings, link::Secret(), "target", shm::DirectoryView{}, *hazards);
+    auto link = link::TcpLink::start(settings, net::Secret(), "target", shm::DirectoryView{}, *hazards);
     if (link) return std::move(link.value());
     std::fprintf(stderr, "link_tcp: %s\n", link.error().message().c_str());
     std::exit(70);

@@ -1,4 +1,4 @@
-// Addresses of processes as people write them. The one parser of them; link/socket_address.h looks them up.
+// Addresses of processes as people write them. The one parser of them; net/socket_address.h looks them up.
 #pragma once
 
 #include <cstdint>

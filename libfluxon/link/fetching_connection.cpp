@@ -11,12 +11,13 @@
 
 namespace fluxon::link {
 
-FetchingConnection::FetchingConnection(LinkContext& link, PieceSink& sink, const Party& wanted, std::vector<sockaddr_storage> addresses)
+FetchingConnection::FetchingConnection(LinkContext& link, PieceSink& sink, const net::Party& wanted,
+                                       std::vector<sockaddr_storage> addresses)
     : Connection(link),
       sink_(sink),
       wanted_(wanted),
       addresses_(std::move(addresses)),
-      handshake_(link.secret, Purpose::data, link.self, wanted.incarnation) {
+      handshake_(link.secret, net::Purpose::data, link.self, wanted.incarnation) {
   dueAt(link.now + link.stall);
   connectNext();
 }
@@ -53,7 +54,7 @@ void FetchingConnection::connected(int result) {
   if (result < 0 && nextAddress_ < addresses_.size()) return connectNext();
   if (result < 0) return close({Code::unavailable, std::string("connect: ") + std::strerror(-result)});
   state_ = State::hello;
-  sendFrame(&handshake_.hello(), sizeof(ClientHello));
+  sendFrame(&handshake_.hello(), sizeof(net::ClientHello));
   receiveFrame(&serverHello_, sizeof serverHello_);
 }
 
@@ -74,9 +75,9 @@ void FetchingConnection::sent() {
 void FetchingConnection::received(size_t bytes) {
   switch (state_) {
     case State::hello: {
-      const Result<ClientProof> proof = handshake_.answer(serverHello_);
+      const Result<net::ClientProof> proof = handshake_.answer(serverHello_);
       if (!proof) return close(proof.error());
-      const Party& peer = handshake_.peer();
+      const net::Party& peer = handshake_.peer();
       if ((!wanted_.node.empty() && peer.node != wanted_.node) || (wanted_.incarnation && peer.incarnation != wanted_.incarnation))
         return close({Code::unavailable, "the peer is " + peer.node + ", not " + wanted_.node + ", or of another incarnation"});
       if (sending()) return close({Code::protocol, "an answer before the hello"});
@@ -86,7 +87,7 @@ void FetchingConnection::received(size_t bytes) {
       return receiveFrame(&verdict_, sizeof verdict_);
     }
     case State::verdict: {
-      const Error verdict = ClientHandshake::verdict(verdict_);
+      const Error verdict = net::ClientHandshake::verdict(verdict_);
       if (!verdict.ok()) return close(verdict);
       state_ = State::open;
       dueAt(link_.now + link_.idle);

@@ -48,7 +48,7 @@ class PieceSink {
 
 class FetchingConnection final : public Connection {
  public:
-  FetchingConnection(LinkContext&, PieceSink&, const Party& wanted, std::vector<sockaddr_storage> addresses);
+  FetchingConnection(LinkContext&, PieceSink&, const net::Party& wanted, std::vector<sockaddr_storage> addresses);
   ~FetchingConnection() override;
   void onDue() override;
 
@@ -92,14 +92,14 @@ class FetchingConnection final : public Connection {
   void listen();
 
   PieceSink& sink_;
-  const Party wanted_;
+  const net::Party wanted_;
   std::vector<sockaddr_storage> addresses_;
   size_t nextAddress_ = 0;
-  ClientHandshake handshake_;
+  net::ClientHandshake handshake_;
   State state_ = State::connecting;
-  ServerHello serverHello_{};
-  ClientProof proof_{};
-  ServerVerdict verdict_{};
+  net::ServerHello serverHello_{};
+  net::ClientProof proof_{};
+  net::ServerVerdict verdict_{};
 
   bool othersLeft_ = false;
   std::deque<Piece> asked_;

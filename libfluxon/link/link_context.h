@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "link/handshake.h"
+#include "net/handshake.h"
 #include "link/io_engine.h"
 #include "link/link_counters.h"
 
@@ -16,8 +16,8 @@ namespace fluxon::link {
 
 struct LinkContext {
   IoEngine& engine;
-  const Secret& secret;
-  Party self;
+  const net::Secret& secret;
+  net::Party self;
   uint64_t pieceBytes;
   std::string congestionControl;
   Duration idle;

@@ -10,7 +10,7 @@
 #include <cerrno>
 
 #include "base/descriptors.h"
-#include "link/socket_address.h"
+#include "net/socket_address.h"
 
 namespace fluxon::link {
 namespace {
@@ -68,7 +68,7 @@ LinkEvents Mailbox::takeEvents() {
 
 // --- thread
 
-LinkThread::LinkThread(const TcpLink::Settings& settings, const Secret& secret, const std::string& node, const shm::DirectoryView& own,
+LinkThread::LinkThread(const TcpLink::Settings& settings, const net::Secret& secret, const std::string& node, const shm::DirectoryView& own,
                        shm::ClientFile& hazards, std::shared_ptr<Mailbox> mailbox, shm::Descriptor listener)
     : settings_(settings),
       secret_(secret),
@@ -216,19 +216,14 @@ void LinkThread::sweep() {
 
 void LinkThread::tellEvents() { mailbox_->tell(events_); }
 
-// Numbers need no one else; names are looked up by a thread of their own, which may take as long as it likes.
 void LinkThread::resolve(const std::string& peerKey, const std::string& address) {
-  using Found = Result<std::vector<sockaddr_storage>>;
-  const Result<Endpoint> peer = parseEndpoint(address);
-  const bool named = peer && peer.value().enabled;
-  const auto answer = [peerKey, address](Found found) {
+  const auto answer = [box = mailbox_, peerKey, address](net::Addresses found) {
     if (!found) found = Error{found.error().code, address + ": " + found.error().detail};
-    return [peerKey, found = std::move(found)](LinkThread& self) { self.puller().resolved(peerKey, found); };
+    box->post([peerKey, found = std::move(found)](LinkThread& self) { self.puller().resolved(peerKey, found); });
   };
-  if (!named) return mailbox_->post(answer(Error{Code::invalidArgument, "no address of a link (accepted: ADDRESS:PORT)"}));
-  Found numeric = lookUp(peer.value(), Lookup::numeric);
-  if (numeric) return mailbox_->post(answer(std::move(numeric)));
-  std::thread([box = mailbox_, host = peer.value(), answer] { box->post(answer(lookUp(host, Lookup::name))); }).detach();
+  const Result<Endpoint> peer = parseEndpoint(address);
+  if (!peer || !peer.value().enabled) return answer(Error{Code::invalidArgument, "no address of a link (accepted: ADDRESS:PORT)"});
+  net::lookUpAside(peer.value(), answer);
 }
 
 }  // namespace fluxon::link

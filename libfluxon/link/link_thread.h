@@ -42,7 +42,7 @@ class Mailbox {
 
 class LinkThread final : public IoSink {
  public:
-  LinkThread(const TcpLink::Settings&, const Secret&, const std::string& node, const shm::DirectoryView&, shm::ClientFile& hazards,
+  LinkThread(const TcpLink::Settings&, const net::Secret&, const std::string& node, const shm::DirectoryView&, shm::ClientFile& hazards,
              std::shared_ptr<Mailbox>, shm::Descriptor listener);
   ~LinkThread();  // ends and joins the thread
   void run();     // starts it, and waits until it knows its engine
@@ -70,7 +70,7 @@ class LinkThread final : public IoSink {
   void resolve(const std::string& peerKey, const std::string& address);
 
   const TcpLink::Settings settings_;
-  const Secret secret_;
+  const net::Secret secret_;
   const std::string node_;
   const std::shared_ptr<Mailbox> mailbox_;
   const shm::Descriptor listener_;

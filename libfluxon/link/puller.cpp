@@ -162,7 +162,7 @@ void Puller::connect(Peer& peer) {
   }
   const size_t worth = peer.queuedBytes > link_.pieceBytes ? connectionsPerPeer_ : 1;
   while (peer.connections.size() < worth && (peer.connections.empty() || peer.failed + kReconnect <= link_.now)) {
-    const Party wanted{peer.address.node, peer.address.incarnation};
+    const net::Party wanted{peer.address.node, peer.address.incarnation};
     peer.connections.push_back(std::make_unique<FetchingConnection>(link_, *this, wanted, peer.resolved));
   }
 }

@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "base/crc32c.h"
-#include "link/socket_address.h"
+#include "net/socket_address.h"
 
 namespace fluxon::link {
 
 ServingConnection::ServingConnection(LinkContext& link, ValueSource& source, shm::Descriptor fd)
-    : Connection(link), source_(source), handshake_(link.secret, Purpose::data, link.self), lastUsed_(link.now) {
+    : Connection(link), source_(source), handshake_(link.secret, net::Purpose::data, link.self), lastUsed_(link.now) {
   use(std::move(fd));
   dueAt(link.now + link.stall);
   receiveFrame(&clientHello_, sizeof clientHello_);
@@ -50,8 +50,8 @@ void ServingConnection::refuse(Code code, const std::string& why) {
   socklen_t length = sizeof peer;
   const bool known = ::getpeername(socket(), reinterpret_cast<sockaddr*>(&peer), &length) == 0;
   const std::string node = handshake_.peer().node;
-  link_.log("refused a data connection of " + (known ? toString(peer) : "a peer that is gone") + (node.empty() ? "" : ", node " + node) +
-            ": " + why);
+  link_.log("refused a data connection of " + (known ? net::toString(peer) : "a peer that is gone") +
+            (node.empty() ? "" : ", node " + node) + ": " + why);
   close({code, why});
 }
 

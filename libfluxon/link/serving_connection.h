@@ -48,12 +48,12 @@ class ServingConnection final : public Connection {
   void release();
 
   ValueSource& source_;
-  ServerHandshake handshake_;
+  net::ServerHandshake handshake_;
   State state_ = State::hello;
-  ClientHello clientHello_{};
-  ServerHello serverHello_{};
-  ClientProof proof_{};
-  ServerVerdict verdict_{};
+  net::ClientHello clientHello_{};
+  net::ServerHello serverHello_{};
+  net::ClientProof proof_{};
+  net::ServerVerdict verdict_{};
 
   RequestParser parser_;
   char buffer_[kBufferBytes];

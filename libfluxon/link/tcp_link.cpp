@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "link/link_thread.h"
-#include "link/socket_address.h"
+#include "net/socket_address.h"
 
 namespace fluxon::link {
 namespace {
@@ -36,17 +36,17 @@ Error setCongestion(int fd, const std::string& name) {
 TcpLink::TcpLink() = default;
 TcpLink::~TcpLink() = default;
 
-Result<std::unique_ptr<TcpLink>> TcpLink::start(const Settings& settings, const Secret& secret, const std::string& node,
+Result<std::unique_ptr<TcpLink>> TcpLink::start(const Settings& settings, const net::Secret& secret, const std::string& node,
                                                 const shm::DirectoryView& own, shm::ClientFile& hazards) {
   if (const Error error = checked(settings); !error.ok()) return error;
   std::unique_ptr<TcpLink> link(new TcpLink());
   shm::Descriptor listener;
   if (settings.listen.enabled) {
-    Result<shm::Descriptor> bound = listenOn(settings.listen, 0);
+    Result<shm::Descriptor> bound = net::listenOn(settings.listen, 0);
     if (!bound) return bound.error();
     listener = std::move(bound.value());
     if (const Error error = setCongestion(listener.get(), settings.congestionControl); !error.ok()) return error;
-    link->address_ = toString(boundTo(listener.get()));
+    link->address_ = net::toString(net::boundTo(listener.get()));
   } else {
     const shm::Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (const Error error = setCongestion(probe.get(), settings.congestionControl); !error.ok()) return error;

@@ -22,7 +22,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "link/link_counters.h"
-#include "link/secret.h"
+#include "net/secret.h"
 #include "shm/client_format.h"
 #include "shm/directory_view.h"
 
@@ -74,7 +74,7 @@ class TcpLink {
     std::function<void(const std::string&)> log;  // called by the link's thread: what a peer did wrong, once a connection
   };
   // `own` and `hazards` must outlive the link. Errors: badConfig (settings), system and denied (of the socket).
-  static Result<std::unique_ptr<TcpLink>> start(const Settings&, const Secret&, const std::string& node, const shm::DirectoryView& own,
+  static Result<std::unique_ptr<TcpLink>> start(const Settings&, const net::Secret&, const std::string& node, const shm::DirectoryView& own,
                                                 shm::ClientFile& hazards);
   ~TcpLink();
 

@@ -93,7 +93,7 @@ Access::~Access() noexcept(false) = default;
 
 Result<kj::Own<Access>> Access::load(const Config::Common& common, Side side) {
   auto access = kj::heap<Access>();
-  Result<link::Secret> secret = link::Secret::load(common.secretFile);
+  Result<net::Secret> secret = net::Secret::load(common.secretFile);
   if (!secret) return Error{secret.error().code, "common.secret_file: " + secret.error().detail};
   access->secret_ = std::move(secret).value();
   const bool hasCertificate = !common.tlsCertificate.empty();

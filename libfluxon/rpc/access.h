@@ -7,7 +7,7 @@
 
 #include "base/config.h"
 #include "base/result.h"
-#include "link/secret.h"
+#include "net/secret.h"
 
 namespace kj {
 class TlsContext;
@@ -26,13 +26,13 @@ class Access {
   ~Access() noexcept(false);
   KJ_DISALLOW_COPY(Access);
 
-  const link::Secret& secret() const { return secret_; }
+  const net::Secret& secret() const { return secret_; }
   // Without TLS the stream as it is. The certificate must be of tls_ca and name `host`.
   kj::Promise<kj::Own<kj::AsyncIoStream>> asClient(kj::Own<kj::AsyncIoStream>, const std::string& host);
   kj::Promise<kj::Own<kj::AsyncIoStream>> asServer(kj::Own<kj::AsyncIoStream>);
 
  private:
-  link::Secret secret_;
+  net::Secret secret_;
   kj::Own<kj::TlsContext> client_, server_;  // null: without TLS
 };
 

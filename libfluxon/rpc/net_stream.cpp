@@ -55,17 +55,17 @@ Error judge(const std::string& peer, const kj::Exception& error) {
   return {refused ? Code::denied : Code::unavailable, peer + ": " + reason};
 }
 
-kj::Promise<Connected> shakeHands(kj::Own<kj::AsyncIoStream> stream, Access& access, std::string peer, link::Purpose purpose,
-                                  const link::Party& self) {
-  auto hand = kj::heap<link::ClientHandshake>(access.secret(), purpose, self, Incarnation());
+kj::Promise<Connected> shakeHands(kj::Own<kj::AsyncIoStream> stream, Access& access, std::string peer, net::Purpose purpose,
+                                  const net::Party& self) {
+  auto hand = kj::heap<net::ClientHandshake>(access.secret(), purpose, self, Incarnation());
   auto& h = *hand;
   auto& s = *stream;
-  auto verdict = writeFrame(s, h.hello()).then([&s] { return readFrame<link::ServerHello>(s); });
-  auto judged = verdict.then([&h, &s, peer](link::ServerHello&& hello) -> kj::Promise<Error> {
-    const Result<link::ClientProof> proof = h.answer(hello);
+  auto verdict = writeFrame(s, h.hello()).then([&s] { return readFrame<net::ServerHello>(s); });
+  auto judged = verdict.then([&h, &s, peer](net::ServerHello&& hello) -> kj::Promise<Error> {
+    const Result<net::ClientProof> proof = h.answer(hello);
     if (!proof) return proof.error();
-    return writeFrame(s, proof.value()).then([&s] { return readFrame<link::ServerVerdict>(s); }).then([](link::ServerVerdict&& last) {
-      return link::ClientHandshake::verdict(last);
+    return writeFrame(s, proof.value()).then([&s] { return readFrame<net::ServerVerdict>(s); }).then([](net::ServerVerdict&& last) {
+      return net::ClientHandshake::verdict(last);
     });
   });
   return judged.attach(kj::mv(hand)).then([stream = kj::mv(stream), peer](Error&& error) mutable -> Connected {
@@ -76,8 +76,8 @@ kj::Promise<Connected> shakeHands(kj::Own<kj::AsyncIoStream> stream, Access& acc
 
 }  // namespace
 
-kj::Promise<Connected> connectPeer(kj::UnixEventPort& port, Access& access, const Endpoint& endpoint, link::Purpose purpose,
-                                   const link::Party& self, kj::Duration patience) {
+kj::Promise<Connected> connectPeer(kj::UnixEventPort& port, Access& access, const Endpoint& endpoint, net::Purpose purpose,
+                                   const net::Party& self, kj::Duration patience) {
   const std::string peer = toString(endpoint);
   return connectTcp(port, endpoint, patience)
       .then([&port, &access, endpoint, peer, purpose, self](Connected&& connected) -> kj::Promise<Connected> {
@@ -94,22 +94,22 @@ kj::Promise<Connected> connectPeer(kj::UnixEventPort& port, Access& access, cons
 
 // One connection until it is open; lives as long as the promise of its opening.
 struct NetListener::Opening {
-  Opening(Access& access, link::Purpose purpose, const link::Party& self, SocketListener::Accepted accepted)
+  Opening(Access& access, net::Purpose purpose, const net::Party& self, SocketListener::Accepted accepted)
       : peer(std::move(accepted.peer)), raw(kj::mv(accepted.stream)), hand(access.secret(), purpose, self) {}
   std::string peer;
   kj::Own<kj::AsyncIoStream> raw, stream;
-  link::ServerHandshake hand;
+  net::ServerHandshake hand;
 };
 
 Result<kj::Own<NetListener>> NetListener::bind(kj::UnixEventPort& port, const Endpoint& address, Access& access,
-                                               link::Purpose purpose, link::Party self, Refusals& refusals) {
+                                               net::Purpose purpose, net::Party self, Refusals& refusals) {
   Result<kj::Own<SocketListener>> socket = SocketListener::bindTcp(port, address, refusals);
   if (!socket) return socket.error();
   return kj::heap<NetListener>(port, kj::mv(socket.value()), address, access, purpose, std::move(self), refusals);
 }
 
 NetListener::NetListener(kj::UnixEventPort& port, kj::Own<SocketListener> socket, const Endpoint& address, Access& access,
-                         link::Purpose purpose, link::Party self, Refusals& refusals)
+                         net::Purpose purpose, net::Party self, Refusals& refusals)
     : port_(port),
       socket_(kj::mv(socket)),
       address_(address),
@@ -141,17 +141,17 @@ kj::Promise<void> NetListener::open(SocketListener::Accepted accepted) {
   Opening& o = *opening;
   auto shaken = access_.asServer(kj::mv(o.raw)).then([&o](kj::Own<kj::AsyncIoStream>&& stream) {
     o.stream = kj::mv(stream);
-    return readFrame<link::ClientHello>(*o.stream);
-  }).then([&o](link::ClientHello&& hello) -> kj::Promise<void> {
-    const link::ServerHello answer = o.hand.answer(hello);
+    return readFrame<net::ClientHello>(*o.stream);
+  }).then([&o](net::ClientHello&& hello) -> kj::Promise<void> {
+    const net::ServerHello answer = o.hand.answer(hello);
     return writeFrame(*o.stream, answer).then([code = answer.code] {
       if (code == static_cast<uint32_t>(Code::protocol)) kj::throwFatalException(KJ_EXCEPTION(FAILED, "it speaks another protocol"));
       if (code != 0) kj::throwFatalException(KJ_EXCEPTION(FAILED, "it wants another process than this"));
     });
   }).then([&o] {
-    return readFrame<link::ClientProof>(*o.stream);
-  }).then([&o](link::ClientProof&& proof) -> kj::Promise<void> {
-    const link::ServerVerdict verdict = o.hand.judge(proof);
+    return readFrame<net::ClientProof>(*o.stream);
+  }).then([&o](net::ClientProof&& proof) -> kj::Promise<void> {
+    const net::ServerVerdict verdict = o.hand.judge(proof);
     return writeFrame(*o.stream, verdict).then([verdict] {
       if (verdict.code != 0) kj::throwFatalException(KJ_EXCEPTION(FAILED, kj::str(kj::StringPtr(verdict.detail))));
     });

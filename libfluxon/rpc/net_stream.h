@@ -1,4 +1,4 @@
-// Connections between processes of a cluster on different hosts: tcp, TLS if it is configured, the handshake of link/handshake.h, and
+// Connections between processes of a cluster on different hosts: tcp, TLS if it is configured, the handshake of net/handshake.h, and
 // then whatever the purpose is.
 //
 //   connecting side                                    listening side
@@ -23,7 +23,7 @@
 
 #include "base/config.h"
 #include "base/result.h"
-#include "link/handshake.h"
+#include "net/handshake.h"
 #include "rpc/access.h"
 #include "rpc/socket_stream.h"
 
@@ -35,15 +35,15 @@ constexpr size_t kMostOpening = 256, kMostOpeningOfSource = 32;
 // timedOut (it says nothing), denied (the secret or a certificate is refused, by either side), protocol.
 // A name that the resolver does not know, or not within `patience`, is named.
 kj::Promise<Result<kj::Own<kj::AsyncIoStream>>> connectPeer(kj::UnixEventPort& port, Access& access, const Endpoint& peer,
-                                                            link::Purpose purpose, const link::Party& self,
+                                                            net::Purpose purpose, const net::Party& self,
                                                             kj::Duration patience = 5 * kj::SECONDS);
 
 class NetListener final : private kj::TaskSet::ErrorHandler {
  public:
   // What it is given outlives it. Errors: as SocketListener::bindTcp.
-  static Result<kj::Own<NetListener>> bind(kj::UnixEventPort&, const Endpoint&, Access&, link::Purpose, link::Party self,
+  static Result<kj::Own<NetListener>> bind(kj::UnixEventPort&, const Endpoint&, Access&, net::Purpose, net::Party self,
                                            Refusals&);
-  NetListener(kj::UnixEventPort&, kj::Own<SocketListener>, const Endpoint&, Access&, link::Purpose, link::Party self, Refusals&);
+  NetListener(kj::UnixEventPort&, kj::Own<SocketListener>, const Endpoint&, Access&, net::Purpose, net::Party self, Refusals&);
 
   // Where it listens, with the port.
   const Endpoint& address() const { return address_; }
@@ -64,8 +64,8 @@ class NetListener final : private kj::TaskSet::ErrorHandler {
   kj::Own<SocketListener> socket_;
   Endpoint address_;
   Access& access_;
-  link::Purpose purpose_;
-  link::Party self_;
+  net::Purpose purpose_;
+  net::Party self_;
   Refusals& refusals_;
   std::function<void(kj::Own<kj::AsyncIoStream>, const std::string&)> opened_;
   uint64_t lastOpening_ = 0;

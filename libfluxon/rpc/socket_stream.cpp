@@ -4,21 +4,18 @@
 #include <kj/debug.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <memory>
-#include <thread>
 
 #include "base/descriptors.h"
 #include "base/log.h"
-#include "link/socket_address.h"
+#include "net/socket_address.h"
 
 namespace fluxon::rpc {
 namespace {
@@ -138,31 +135,11 @@ Result<sockaddr_un> addressOf(const std::string& path) {
   return address;
 }
 
-// Shared by the loop and the thread that looks up; the last of them drops it.
-struct Lookup {
-  Endpoint endpoint;
-  kj::AutoCloseFd done{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::atomic<bool> finished{false};  // what follows is the loop's
-  Result<std::vector<sockaddr_storage>> addresses = std::vector<sockaddr_storage>();
-};
-
-kj::Promise<std::shared_ptr<Lookup>> lookUpAside(kj::UnixEventPort& port, const Endpoint& endpoint) {
-  auto lookup = std::make_shared<Lookup>();
-  lookup->endpoint = endpoint;
-  lookup->addresses = link::lookUp(endpoint, link::Lookup::numeric);
-  if (lookup->addresses) return lookup;
-  KJ_REQUIRE(lookup->done.get() >= 0, "eventfd", errno);
-  auto observer = kj::heap<Observer>(port, lookup->done, Observer::OBSERVE_READ);
-  auto finished = observer->whenBecomesReadable();
-  std::thread([lookup] {
-    lookup->addresses = link::lookUp(lookup->endpoint, link::Lookup::name);
-    lookup->finished.store(true, std::memory_order_release);
-    ::eventfd_write(lookup->done, 1);
-  }).detach();
-  return finished.attach(kj::mv(observer)).then([lookup] {
-    KJ_REQUIRE(lookup->finished.load(std::memory_order_acquire));
-    return lookup;
-  });
+kj::Promise<net::Addresses> lookUpAside(const Endpoint& endpoint) {
+  auto paf = kj::newPromiseAndCrossThreadFulfiller<net::Addresses>();
+  auto fulfiller = std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<net::Addresses>>>(kj::mv(paf.fulfiller));
+  net::lookUpAside(endpoint, [fulfiller](net::Addresses found) { (*fulfiller)->fulfill(kj::mv(found)); });
+  return kj::mv(paf.promise);
 }
 
 // What a limit for each source counts as one: an IPv4 address, or the network of 64 bits that an IPv6 host is in.
@@ -190,7 +167,7 @@ void tune(int fd) {
 using Connected = Result<kj::Own<kj::AsyncIoStream>>;
 
 kj::Promise<Connected> connectOne(kj::UnixEventPort& port, const sockaddr_storage& address, kj::Duration patience) {
-  const std::string what = "connect " + link::toString(address);
+  const std::string what = "connect " + net::toString(address);
   const int fd = ::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return Connected(systemError("socket", errno));
   kj::AutoCloseFd owned(fd);
@@ -199,7 +176,7 @@ kj::Promise<Connected> connectOne(kj::UnixEventPort& port, const sockaddr_storag
     const Error failed = systemError(what, error);
     return Error{Code::unavailable, failed.detail};
   };
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), link::bytesOf(address)) == 0)
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), net::bytesOf(address)) == 0)
     return Connected(wrapSocket(port, kj::mv(owned)));
   if (errno != EINPROGRESS) return Connected(judge(errno));
   auto observer = kj::heap<Observer>(port, fd, Observer::OBSERVE_WRITE);
@@ -216,12 +193,13 @@ kj::Promise<Connected> connectOne(kj::UnixEventPort& port, const sockaddr_storag
 }
 
 // Each address in turn, as long as the last one has failed.
-kj::Promise<Connected> connectFrom(kj::UnixEventPort& port, std::shared_ptr<Lookup> lookup, size_t at, kj::Duration each) {
-  const std::vector<sockaddr_storage>& addresses = lookup->addresses.value();
-  return connectOne(port, addresses[at], each).then([&port, &addresses, lookup, at, each](Connected&& result) -> kj::Promise<Connected> {
-    if (result || at + 1 == addresses.size()) return kj::mv(result);
-    return connectFrom(port, lookup, at + 1, each);
-  });
+kj::Promise<Connected> connectFrom(kj::UnixEventPort& port, std::vector<sockaddr_storage> addresses, size_t at, kj::Duration each) {
+  const sockaddr_storage& address = addresses[at];
+  return connectOne(port, address, each)
+      .then([&port, addresses = std::move(addresses), at, each](Connected&& result) mutable -> kj::Promise<Connected> {
+        if (result || at + 1 == addresses.size()) return kj::mv(result);
+        return connectFrom(port, std::move(addresses), at + 1, each);
+      });
 }
 
 }  // namespace
@@ -241,11 +219,12 @@ kj::Promise<Connected> connectTcp(kj::UnixEventPort& port, const Endpoint& endpo
   const auto failed = [endpoint](const std::string& why) {
     return Connected(Error{Code::unavailable, "connect " + fluxon::toString(endpoint) + ": looking up the name " + why});
   };
-  return timer.timeoutAfter(patience, lookUpAside(port, endpoint))
-      .then([&port, &timer, begun, patience, failed](std::shared_ptr<Lookup> lookup) -> kj::Promise<Connected> {
-        if (!lookup->addresses) return failed("gives no address: " + lookup->addresses.error().detail);
+  return timer.timeoutAfter(patience, lookUpAside(endpoint))
+      .then([&port, &timer, begun, patience, failed](net::Addresses&& found) -> kj::Promise<Connected> {
+        if (!found) return failed("gives no address: " + found.error().detail);
         const kj::Duration left = std::max(patience - (timer.now() - begun), 1 * kj::MILLISECONDS);
-        return connectFrom(port, lookup, 0, left / static_cast<int64_t>(lookup->addresses.value().size()));
+        const kj::Duration each = left / static_cast<int64_t>(found.value().size());
+        return connectFrom(port, std::move(found).value(), 0, each);
       }, [failed](kj::Exception&& error) -> kj::Promise<Connected> {
         const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
         return failed(late ? "takes too long" : std::string("fails: ") + error.getDescription().cStr());
@@ -277,7 +256,7 @@ Result<kj::Own<SocketListener>> SocketListener::bindUnix(kj::UnixEventPort& port
 }
 
 Result<kj::Own<SocketListener>> SocketListener::bindTcp(kj::UnixEventPort& port, const Endpoint& endpoint, Refusals& refusals) {
-  Result<shm::Descriptor> fd = link::listenOn(endpoint, SOCK_NONBLOCK);
+  Result<shm::Descriptor> fd = net::listenOn(endpoint, SOCK_NONBLOCK);
   if (!fd) return fd.error();
   return kj::heap<SocketListener>(port, std::move(fd.value()), refusals);
 }
@@ -285,7 +264,7 @@ Result<kj::Own<SocketListener>> SocketListener::bindTcp(kj::UnixEventPort& port,
 SocketListener::SocketListener(kj::UnixEventPort& port, shm::Descriptor fd, Refusals& refusals)
     : port_(port), refusals_(refusals), fd_(std::move(fd)), observer_(port, fd_.get(), Observer::OBSERVE_READ) {}
 
-uint16_t SocketListener::port() const { return link::portOf(link::boundTo(fd_.get())); }
+uint16_t SocketListener::port() const { return net::portOf(net::boundTo(fd_.get())); }
 
 void SocketListener::take(int fd, const std::function<void(Accepted)>& accepted) {
   kj::AutoCloseFd owned(fd);
@@ -298,7 +277,7 @@ void SocketListener::take(int fd, const std::function<void(Accepted)>& accepted)
   if (unixSocket && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
     return refusals_.add("a process", std::strerror(errno));
   const std::string who =
-      unixSocket ? "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid) : link::toString(address);
+      unixSocket ? "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid) : net::toString(address);
   if (isReserved(fd)) return refusals_.add(who, "no descriptor is left for it");
   if (!unixSocket) {
     tune(fd);

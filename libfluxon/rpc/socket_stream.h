@@ -58,7 +58,7 @@ class SocketListener {
   // On `path`, which must not exist, for this user alone (mode 0600 by the process's umask). Who connects must be this user or
   // root, whatever became of the mode; others are refused.
   static Result<kj::Own<SocketListener>> bindUnix(kj::UnixEventPort&, const std::string& path, Refusals&);
-  // Looks a name up before it returns. Errors: as link::listenOn.
+  // Looks a name up before it returns. Errors: as net::listenOn.
   static Result<kj::Own<SocketListener>> bindTcp(kj::UnixEventPort&, const Endpoint&, Refusals&);
 
   SocketListener(kj::UnixEventPort&, shm::Descriptor, Refusals&);

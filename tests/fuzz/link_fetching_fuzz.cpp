@@ -43,7 +43,7 @@ struct Wanted {
 
 class Target final : public PieceSink {
  public:
-  Target() : connection_(std::make_unique<FetchingConnection>(link_, *this, Party{"there", Incarnation(7)}, addresses())) {}
+  Target() : connection_(std::make_unique<FetchingConnection>(link_, *this, net::Party{"there", Incarnation(7)}, addresses())) {}
 
   void opened(FetchingConnection&) override { open_ = true; }
   void pieceEnded(Transfer& transfer, Error error) override {
@@ -94,14 +94,14 @@ class Target final : public PieceSink {
 
   void open() {
     pump();
-    ServerHandshake server(secret_, Purpose::data, {"there", Incarnation(7)});
+    net::ServerHandshake server(secret_, net::Purpose::data, {"there", Incarnation(7)});
     const std::string hello = engine_.takeSent();
-    FLUXON_CHECK(hello.size() == sizeof(ClientHello), "no hello");
-    engine_.toReceive(bytesOf(server.answer(Input(hello).take<ClientHello>())));
+    FLUXON_CHECK(hello.size() == sizeof(net::ClientHello), "no hello");
+    engine_.toReceive(bytesOf(server.answer(Input(hello).take<net::ClientHello>())));
     pump();
     const std::string proof = engine_.takeSent();
-    FLUXON_CHECK(proof.size() == sizeof(ClientProof), "no proof");
-    engine_.toReceive(bytesOf(server.judge(Input(proof).take<ClientProof>())));
+    FLUXON_CHECK(proof.size() == sizeof(net::ClientProof), "no proof");
+    engine_.toReceive(bytesOf(server.judge(Input(proof).take<net::ClientProof>())));
     pump();
     FLUXON_CHECK(open_, "an honest peer is refused");
   }
@@ -199,7 +199,7 @@ class Target final : public PieceSink {
     if (wanted.ended == wanted.asked) wanted_.erase(at);
   }
 
-  const Secret secret_;
+  const net::Secret secret_;
   MemoryEngine engine_;
   CounterSet<std::atomic<uint64_t>> counters_;
   LinkContext link_{engine_, secret_, {"here", Incarnation(8)}, kPiece, "", seconds(60), seconds(5), counters_, [](const std::string&) {}};

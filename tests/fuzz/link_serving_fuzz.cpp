@@ -92,7 +92,7 @@ bool run(std::string_view input) {
   const std::string_view bytes = in.rest();
   std::string coming = source.exported.substr(0, ready) + std::string(source.exported.size() - ready, '\x5a');
 
-  const Secret secret;
+  const net::Secret secret;
   MemoryEngine engine;
   CounterSet<std::atomic<uint64_t>> counters;
   LinkContext link{engine, secret, {"here", Incarnation(7)}, 4096, "", seconds(60), seconds(5), counters, [](const std::string&) {}};
@@ -111,16 +111,16 @@ bool run(std::string_view input) {
   };
 
   if (honest) {
-    ClientHandshake client(secret, Purpose::data, {"there", Incarnation(8)}, Incarnation(7));
+    net::ClientHandshake client(secret, net::Purpose::data, {"there", Incarnation(8)}, Incarnation(7));
     engine.toReceive(bytesOf(client.hello()));
     run();
-    ServerHello hello;
+    net::ServerHello hello;
     const std::string sent = engine.takeSent();
     FLUXON_CHECK(sent.size() == sizeof hello, "no hello");
     std::memcpy(&hello, sent.data(), sizeof hello);
     engine.toReceive(bytesOf(client.answer(hello).value()));
     run();
-    FLUXON_CHECK(engine.takeSent() == bytesOf(ServerVerdict{}), "an honest peer is refused");
+    FLUXON_CHECK(engine.takeSent() == bytesOf(net::ServerVerdict{}), "an honest peer is refused");
   }
   engine.toReceive(bytes);
   run();
@@ -152,9 +152,9 @@ bool run(std::string_view input) {
 
   if (!honest) {
     // At most the hello and a verdict that is none.
-    FLUXON_CHECK(sent.size() <= sizeof(ServerHello) + sizeof(ServerVerdict), "a stranger is given something");
+    FLUXON_CHECK(sent.size() <= sizeof(net::ServerHello) + sizeof(net::ServerVerdict), "a stranger is given something");
     FLUXON_CHECK(counters.bytesOut.load() == 0 && counters.refusedHellos.load() == 1, "a stranger is given something");
-    return sent.size() == sizeof(ServerHello);
+    return sent.size() == sizeof(net::ServerHello);
   }
   RequestParser parser;
   std::string expected;
@@ -186,8 +186,8 @@ std::vector<std::string> seeds() {
       {requestOf(7, "", 0, 0, 5000, 100, 4900, kExport), requestOf(8, "", 0, 0, 5000, 0, 1, 78), requestOf(9, "a", 1, 3, 100, 50, 51)});
   const std::string staged = frameOf({requestOf(10, "", 0, 0, 5000, 0, 1000, kStaged), requestOf(11, "", 0, 0, 5000, 1000, 2000, kStaged),
                                       piece(12, "a", 3, 100, 0, 100), requestOf(13, "", 0, 0, 5000, 3000, 2000, kStaged)});
-  const Secret secret;
-  const ClientHandshake client(secret, Purpose::data, {"there", Incarnation(8)}, Incarnation());
+  const net::Secret secret;
+  const net::ClientHandshake client(secret, net::Purpose::data, {"there", Incarnation(8)}, Incarnation());
   return {honest + frame,
           slow + frame,
           honest + other,

@@ -33,12 +33,12 @@ struct Pages {
   char* data;
 };
 
-inline Secret secretOf(const std::string& text) {
+inline net::Secret secretOf(const std::string& text) {
   char name[] = "/tmp/fluxon-link-XXXXXX";
   ::close(::mkstemp(name));
   std::ofstream(name) << text;
   ::chmod(name, 0600);
-  Result<Secret> secret = Secret::load(name);
+  Result<net::Secret> secret = net::Secret::load(name);
   ::unlink(name);
   REQUIRE(secret.ok());
   return secret.value();

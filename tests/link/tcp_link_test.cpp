@@ -247,7 +247,7 @@ TEST_CASE("tcp link: settings out of range are refused with what is accepted") {
   Directory files;
   Pages client(sizeof(shm::ClientFile));
   const auto start = [&](const TcpLink::Settings& settings) {
-    auto link = TcpLink::start(settings, Secret(), "n", files.view, *reinterpret_cast<shm::ClientFile*>(client.data));
+    auto link = TcpLink::start(settings, net::Secret(), "n", files.view, *reinterpret_cast<shm::ClientFile*>(client.data));
     return link ? Error{} : link.error();
   };
   TcpLink::Settings settings;

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "base/crc32c.h"
-#include "link/handshake.h"
+#include "net/handshake.h"
 #include "link/link_format.h"
 #include "link_fixture.h"
 
@@ -55,11 +55,11 @@ struct RawSource {
   // With the handshake behind it.
   Socket accept() {
     Socket socket(::accept(listener.fd, nullptr, nullptr));
-    ServerHandshake handshake(secret, Purpose::data, {"raw", Incarnation(7)});
-    ClientHello hello;
+    net::ServerHandshake handshake(secret, net::Purpose::data, {"raw", Incarnation(7)});
+    net::ClientHello hello;
     REQUIRE(socket.read(hello));
     socket.write(handshake.answer(hello));
-    ClientProof proof;
+    net::ClientProof proof;
     REQUIRE(socket.read(proof));
     socket.write(handshake.judge(proof));
     return socket;
@@ -80,7 +80,7 @@ struct RawSource {
   static PieceHeader headerOf(const ReadRecord& record, const std::string& payload) {
     return {record.tag, record.offset, record.length, 0, crc32c(payload.data(), payload.size())};
   }
-  Secret secret = secretOf(kSecret);
+  net::Secret secret = secretOf(kSecret);
   Socket listener;
   PeerAddress peer;
 };
@@ -220,15 +220,15 @@ Socket connectTo(const Node& node) {
 
 Socket shakenWith(const Node& node) {
   Socket socket = connectTo(node);
-  static const Secret secret = secretOf(kSecret);
-  ClientHandshake handshake(secret, Purpose::data, {"raw", Incarnation(3)}, {});
+  static const net::Secret secret = secretOf(kSecret);
+  net::ClientHandshake handshake(secret, net::Purpose::data, {"raw", Incarnation(3)}, {});
   socket.write(handshake.hello());
-  ServerHello hello;
+  net::ServerHello hello;
   REQUIRE(socket.read(hello));
-  const Result<ClientProof> proof = handshake.answer(hello);
+  const Result<net::ClientProof> proof = handshake.answer(hello);
   REQUIRE(proof.ok());
   socket.write(proof.value());
-  ServerVerdict verdict;
+  net::ServerVerdict verdict;
   REQUIRE(socket.read(verdict));
   REQUIRE(verdict.code == 0);
   return socket;

@@ -17,12 +17,12 @@
 #include <random>
 
 #include "cluster.h"
-#include "link/handshake.h"
+#include "net/handshake.h"
 
 using namespace fluxon::test;
 using fluxon::Incarnation;
 namespace fs = std::filesystem;
-namespace net = fluxon::link;
+namespace net = fluxon::net;
 
 namespace {
 

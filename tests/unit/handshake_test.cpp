@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <fstream>
 
-#include "link/handshake.h"
+#include "net/handshake.h"
 
-namespace fluxon::link {
+namespace fluxon::net {
 namespace {
 
 // A file in a folder of its own, with a mode.
@@ -118,4 +118,4 @@ TEST_CASE("secret file: refused when others may read it, when it is short, missi
 }
 
 }  // namespace
-}  // namespace fluxon::link
+}  // namespace fluxon::net

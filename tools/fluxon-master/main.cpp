@@ -118,7 +118,7 @@ int run(const Options& options) {
   // nobody is served by a master that cannot start.
   kj::Own<rpc::NetListener> remote;
   if (config.master.listen.enabled) {
-    Result<kj::Own<rpc::NetListener>> bound = rpc::NetListener::bind(daemon.port(), config.master.listen, *access, link::Purpose::rpc,
+    Result<kj::Own<rpc::NetListener>> bound = rpc::NetListener::bind(daemon.port(), config.master.listen, *access, net::Purpose::rpc,
                                                                      {"", identity.incarnation}, refusals);
     if (!bound) return fail(bound.error());
     remote = kj::mv(bound.value());

@@ -73,8 +73,8 @@ kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
     return kj::mv(connected.value());
   };
   if (!place_.master.enabled) return stream(rpc::connectUnix(daemon_.port(), place_.socket));
-  const link::Party self{registration().node, registration().incarnation};
-  return rpc::connectPeer(daemon_.port(), access_, place_.master, link::Purpose::rpc, self).then(stream);
+  const net::Party self{registration().node, registration().incarnation};
+  return rpc::connectPeer(daemon_.port(), access_, place_.master, net::Purpose::rpc, self).then(stream);
 }
 
 // One connection, from its beginning to its end.

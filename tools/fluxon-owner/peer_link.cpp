@@ -159,7 +159,7 @@ PeerLink::PeerLink(rpc::Daemon& daemon, NodeFiles& files, const Config& config, 
 PeerLink::~PeerLink() = default;
 
 Error PeerLink::start() {
-  Result<link::Secret> secret = link::Secret::load(config_.common.secretFile);
+  Result<net::Secret> secret = net::Secret::load(config_.common.secretFile);
   if (!secret) return secret.error();
   secret_ = std::move(secret).value();
   return config_.owner.link.enabled ? open() : Error{};

@@ -73,7 +73,7 @@ class PeerLink {
   Incarnation incarnation_;
   std::unique_ptr<shm::ClientFile, void (*)(shm::ClientFile*)> hazards_;
   shm::DirectoryView view_;
-  link::Secret secret_;
+  net::Secret secret_;
   std::unique_ptr<link::TcpLink> tcp_;
   std::unique_ptr<Copier> copier_;
   kj::Own<kj::UnixEventPort::FdObserver> tcpObserver_, copierObserver_;

@@ -28,7 +28,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/size.h"
-#include "link/socket_address.h"
+#include "net/socket_address.h"
 #include "output.h"
 #include "processes.h"
 #include "shm/mapped_file.h"
@@ -114,13 +114,13 @@ void tryPort(PortFacts& port, const Endpoint& address) {
     port.state = PortFacts::State::refused;
     port.refusal = why;
   };
-  const Result<std::vector<sockaddr_storage>> found = link::lookUp(address, link::Lookup::bind);
+  const Result<std::vector<sockaddr_storage>> found = net::lookUp(address, net::Lookup::bind);
   if (!found) return refuse(found.error().detail);
   const sockaddr_storage& at = found.value().front();
   const shm::Descriptor socket(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // as the daemons: connections that end do not count
-  const int bound = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), link::bytesOf(at)) == 0 ? 0 : errno;
+  const int bound = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), net::bytesOf(at)) == 0 ? 0 : errno;
   if (bound == 0) return;
   if (bound != EADDRINUSE) return refuse(std::strerror(bound));
   port.state = PortFacts::State::taken;

@@ -85,7 +85,7 @@ Error MasterClient::connectRemote(State& state, const Config::Common& common) {
   // A name that is not found, or a host that is silent, is told before the time of the whole is up.
   const kj::Duration patience = state.timeoutMs * 9 / 10 * kj::MILLISECONDS;
   Result<Connected> waited = state.await<Connected>(
-      rpc::connectPeer(state.io.unixEventPort, *state.access, common.master, link::Purpose::rpc, {}, patience),
+      rpc::connectPeer(state.io.unixEventPort, *state.access, common.master, net::Purpose::rpc, {}, patience),
       "the master at " + toString(common.master));
   if (!waited) return waited.error();
   if (!waited.value()) return waited.value().error();

@@ -1,10 +1,10 @@
-#include "link/handshake.h"
+#include "net/handshake.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
-namespace fluxon::link {
+namespace fluxon::net {
 namespace {
 
 void copyName(char (&to)[40], const std::string& from) { std::memcpy(to, from.data(), std::min(from.size(), sizeof to - 1)); }
@@ -26,7 +26,7 @@ Mac clientProof(const Secret& secret, const ClientHello& client, const ServerHel
 
 ClientHandshake::ClientHandshake(const Secret& secret, Purpose purpose, const Party& self, Incarnation wanted) : secret_(secret) {
   std::memcpy(hello_.magic, kHelloMagic, sizeof hello_.magic);
-  hello_.version = kLinkVersion;
+  hello_.version = kHandshakeVersion;
   hello_.purpose = static_cast<uint32_t>(purpose);
   hello_.incarnation = self.incarnation.value;
   hello_.wanted = wanted.value;
@@ -35,7 +35,7 @@ ClientHandshake::ClientHandshake(const Secret& secret, Purpose purpose, const Pa
 }
 
 Result<ClientProof> ClientHandshake::answer(const ServerHello& server) {
-  if (std::memcmp(server.magic, kHelloMagic, sizeof server.magic) != 0 || server.version != kLinkVersion)
+  if (std::memcmp(server.magic, kHelloMagic, sizeof server.magic) != 0 || server.version != kHandshakeVersion)
     return Error{Code::protocol, "the peer speaks another protocol or version"};
   if (server.code != 0) return Error{codeFromWire(server.code), "the peer refused the connection"};
   Mac theirs;
@@ -60,12 +60,12 @@ ServerHandshake::ServerHandshake(const Secret& secret, Purpose purpose, Party se
 ServerHello ServerHandshake::answer(const ClientHello& client) {
   ServerHello hello{};
   std::memcpy(hello.magic, kHelloMagic, sizeof hello.magic);
-  hello.version = kLinkVersion;
+  hello.version = kHandshakeVersion;
   const auto refuse = [&](Code code) {
     hello.code = static_cast<uint32_t>(code);
     return hello;
   };
-  if (std::memcmp(client.magic, kHelloMagic, sizeof client.magic) != 0 || client.version != kLinkVersion ||
+  if (std::memcmp(client.magic, kHelloMagic, sizeof client.magic) != 0 || client.version != kHandshakeVersion ||
       client.purpose != static_cast<uint32_t>(purpose_))
     return refuse(Code::protocol);
   const std::string node = nameOf(client.node);
@@ -92,4 +92,4 @@ ServerVerdict ServerHandshake::judge(const ClientProof& proof) {
   return verdict;
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::net

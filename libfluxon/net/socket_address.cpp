@@ -1,14 +1,15 @@
-#include "link/socket_address.h"
+#include "net/socket_address.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
-namespace fluxon::link {
+namespace fluxon::net {
 
-Result<std::vector<sockaddr_storage>> lookUp(const Endpoint& endpoint, Lookup how) {
+Addresses lookUp(const Endpoint& endpoint, Lookup how) {
   const std::string host = bareHost(endpoint);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -27,9 +28,15 @@ Result<std::vector<sockaddr_storage>> lookUp(const Endpoint& endpoint, Lookup ho
   return found;
 }
 
+void lookUpAside(const Endpoint& endpoint, std::function<void(Addresses)> then) {
+  Addresses numeric = lookUp(endpoint, Lookup::numeric);
+  if (numeric) return then(std::move(numeric));
+  std::thread([endpoint, then = std::move(then)] { then(lookUp(endpoint, Lookup::name)); }).detach();
+}
+
 Result<shm::Descriptor> listenOn(const Endpoint& endpoint, int flags) {
   const std::string what = "listen on " + toString(endpoint);
-  const Result<std::vector<sockaddr_storage>> found = lookUp(endpoint, Lookup::bind);
+  const Addresses found = lookUp(endpoint, Lookup::bind);
   if (!found) return Error{found.error().code, what + ": " + found.error().detail};
   const sockaddr_storage& at = found.value().front();
   shm::Descriptor fd(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
@@ -67,4 +74,4 @@ std::string toString(const sockaddr_storage& address) {
   return (address.ss_family == AF_INET6 ? "[" + std::string(host) + "]" : host) + ":" + service;
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::net

@@ -1,11 +1,11 @@
 // The opening of a connection. A stranger's frames open nothing, and a frame of which one bit was changed on its way opens nothing.
 #include "fuzz.h"
-#include "link/handshake.h"
+#include "net/handshake.h"
 
 namespace fluxon::fuzz {
 namespace {
 
-using namespace link;
+using namespace net;
 
 enum class Kind : uint8_t { strangeClient, strangeServer, between, kinds };
 
@@ -33,7 +33,7 @@ bool strangeClient(Input& in) {
   const ServerHello answer = server.answer(hello);
   const bool good = answer.code == 0;
   const std::string& node = server.peer().node;
-  FLUXON_CHECK(std::memcmp(answer.magic, kHelloMagic, 8) == 0 && answer.version == kLinkVersion, "an answer that is none");
+  FLUXON_CHECK(std::memcmp(answer.magic, kHelloMagic, 8) == 0 && answer.version == kHandshakeVersion, "an answer that is none");
   FLUXON_CHECK(node.empty() || validName(node), "a name that could not be a path's");
   FLUXON_CHECK(!good || (hello.purpose == static_cast<uint32_t>(Purpose::data) && (hello.wanted == 0 || hello.wanted == 7)),
                "a hello to somebody else is answered");

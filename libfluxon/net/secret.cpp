@@ -1,4 +1,4 @@
-#include "link/secret.h"
+#include "net/secret.h"
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 
-namespace fluxon::link {
+namespace fluxon::net {
 namespace {
 
 constexpr size_t kLeastBytes = 16, kMostBytes = 4096;
@@ -61,4 +61,4 @@ void fillRandom(void* to, size_t bytes) {
   FLUXON_CHECK(bytes <= 256 && ::getrandom(to, bytes, 0) == static_cast<ssize_t>(bytes), "getrandom failed");
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::net

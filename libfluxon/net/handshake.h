@@ -17,12 +17,12 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "link/secret.h"
+#include "net/secret.h"
 
-namespace fluxon::link {
+namespace fluxon::net {
 
 constexpr char kHelloMagic[9] = "FLXHELO1";
-constexpr uint32_t kLinkVersion = 1;
+constexpr uint32_t kHandshakeVersion = 1;
 
 enum class Purpose : uint32_t { rpc = 1, data = 2 };
 
@@ -93,4 +93,4 @@ class ServerHandshake {
   Mac expected_{};
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::net

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace fluxon::link {
+namespace fluxon::net {
 
 using Mac = std::array<uint8_t, 32>;
 
@@ -34,4 +34,4 @@ bool equal(const Mac&, const Mac&);
 // From the kernel. Blocks only before the kernel's generator is seeded.
 void fillRandom(void* to, size_t bytes);
 
-}  // namespace fluxon::link
+}  // namespace fluxon::net

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,16 @@
 #include "base/result.h"
 #include "shm/mapped_file.h"
 
-namespace fluxon::link {
+namespace fluxon::net {
 
 // numeric: no name, and nothing blocks. name, and bind, for which "*" is every address: block as long as the resolver does.
 enum class Lookup { numeric, name, bind };
 // Never empty. Error: unavailable, with what the resolver says.
-Result<std::vector<sockaddr_storage>> lookUp(const Endpoint&, Lookup);
+using Addresses = Result<std::vector<sockaddr_storage>>;
+Addresses lookUp(const Endpoint&, Lookup);
+// Numbers need no one else: `then` has them before this returns. A name is looked up by a thread of its own, which may take as long as it
+// likes and calls `then`.
+void lookUpAside(const Endpoint&, std::function<void(Addresses)> then);
 
 // A socket that listens at the first of the addresses; the kernel chooses port 0. `flags`: of socket(). Errors: unavailable (taken, not an
 // address of this host, unknown), denied, system.
@@ -28,4 +33,4 @@ uint16_t portOf(const sockaddr_storage&);
 std::string toString(const sockaddr_storage&);
 socklen_t bytesOf(const sockaddr_storage&);
 
-}  // namespace fluxon::link
+}  // namespace fluxon::net
