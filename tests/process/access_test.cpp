@@ -561,7 +561,7 @@ TEST_CASE("access: from another host, with a folder of its own, values are put a
   CHECK(contains(far.err, "of another host"));
   CHECK(linesOf(far.err) == 1);
   CHECK(ctl("down").status == 0);
-  CHECK(contains(master->log("master"), "node n0 stops"));
+  CHECK(contains(master->log("master"), "node n0 leaves"));
 }
 
 TEST_CASE("access: another user is refused on the master's socket even if its mode lets him in") {
