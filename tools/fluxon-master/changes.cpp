@@ -12,12 +12,12 @@ constexpr size_t kLargestInvalidation = 1024;  // keys of one batch; one batch i
 
 void MasterCore::defer(KeyEntry& entry, Member& member, rpc::Request request) {
   FLUXON_MARK("master: a request waits for a change of its key");
-  entry.deferred.push_back({&member, std::move(request)});
+  entry.deferred.push_back({member, std::move(request)});
 }
 
 void MasterCore::endPut(Member& member, OperationId put) {
   KeyEntry& entry = *member.puts.at(put).key;
-  std::erase(entry.puts, std::pair(&member, put));
+  std::erase(entry.puts, std::pair(MemberRef(member), put));
   member.puts.erase(put);
 }
 
@@ -25,13 +25,14 @@ void MasterCore::abandonPut(Member& member, OperationId operation) {
   const Put put = member.puts.at(operation);
   KeyEntry& entry = *put.key;
   member.space.unroute(put.offset);
-  if (put.home) {
-    const auto copy = put.home->transfers.find(put.copy);
-    if (copy != put.home->transfers.end()) {
+  if (put.home && !put.home.living()) FLUXON_MARK("master: the home of a put ends");
+  if (Member* const home = put.home.living()) {
+    const auto copy = home->transfers.find(put.copy);
+    if (copy != home->transfers.end()) {
       FLUXON_MARK("master: a put is given up whose copy is under way");
-      copy->second.origin = nullptr;  // it ends as any copy that is not wanted
-    } else if (put.home->lives() && !put.copy) {
-      put.home->space.free(put.homeOffset);  // nobody there has heard of it
+      copy->second.origin = {};  // it ends as any copy that is not wanted
+    } else if (!put.copy) {
+      home->space.free(put.homeOffset);  // nobody there has heard of it
     }
   }
   endPut(member, operation);
@@ -43,7 +44,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
   const Put put = member.puts.at(operation);
   KeyEntry& entry = *put.key;
   if (copy.home) {
-    copy.home->transfers.at(copy.transfer).origin = nullptr;
+    copy.home->transfers.at(copy.transfer).origin = {};
     FLUXON_CHECK(!entry.change, "publishing into a change");
   }
   // The copy did not become the value after all.
@@ -51,7 +52,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     if (!copy.home) return;
     FLUXON_MARK("master: the copy of a put comes too late");
     copy.home->space.unroute(put.homeOffset);
-    reply(*copy.home, copy.request, rpc::CopyEnded{put.putId, false, {}});
+    out_.reply(*copy.home, copy.request, rpc::CopyEnded{put.putId, false, {}});
     dropTransfer(*copy.home, copy.transfer);
   };
   if (put.mode.onExisting == PutMode::OnExisting::reject && (put.passed || put.superseded || readable(entry))) {
@@ -59,14 +60,14 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     if (put.superseded) FLUXON_MARK("master: a put that rejects an existing key is done after a delete of the key");
     ++counters_.putsRefused;
     abandonPut(member, operation);
-    replyCode(member, request, Code::exists);
+    out_.refuse(member, request, Code::exists);
     return unwanted();
   }
   if (put.superseded || entry.putId > put.putId) {
     FLUXON_MARK("master: a put is done after a later one");
     ++counters_.putsOverwritten;
     abandonPut(member, operation);
-    reply(member, request, rpc::PutEnded{put.putId, false});
+    out_.reply(member, request, rpc::PutEnded{put.putId, false});
     return unwanted();
   }
   const bool leaseGone = put.lease && !leases_.find(put.lease);
@@ -76,7 +77,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     ++counters_.putsRefused;
     member.space.unroute(put.offset);
     endPut(member, operation);
-    replyCode(member, request, Code::noLease);
+    out_.refuse(member, request, Code::noLease);
     if (entry.routed()) {
       removeKey(entry, nullptr, OperationId(), now);
       return unwanted();
@@ -87,10 +88,10 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
   }
   endPut(member, operation);
   auto change = std::make_unique<Change>();
-  change->origin = &member;
+  change->origin = member;
   change->request = request;
   change->below = put.putId;
-  change->home = &member;
+  change->home = member;
   change->offset = put.offset;
   change->bytes = put.bytes;
   change->lease = put.lease;
@@ -102,7 +103,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     copy.home->transfers.erase(copy.transfer);
     std::erase(entry.transfers, std::pair(copy.home, TransferId(copy.transfer)));
   }
-  Member* const home = change->home;
+  Member* const home = change->home.get();
   begin(entry, std::move(change), home, now);
 }
 
@@ -114,7 +115,7 @@ void MasterCore::removeKey(KeyEntry& entry, Member* origin, OperationId request,
     for (const auto& [member, operation] : entry.puts) member->puts.at(operation).superseded = true;
   }
   auto change = std::make_unique<Change>();
-  change->origin = origin;
+  if (origin) change->origin = *origin;
   change->request = request;
   change->removal = true;
   change->below = origin ? nextPutId() : PutId(entry.putId.value + 1);
@@ -126,7 +127,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::RemoveKey& remove
   KeyEntry* entry = table_.find(remove.key);
   if (entry && entry->change) return defer(*entry, member, {id, remove});
   // A value that was evicted may still be on its way to somebody: no get that begins from here on may join that.
-  if (!entry || (!entry->routed() && entry->transfers.empty())) return replyCode(member, id, Code::miss);
+  if (!entry || (!entry->routed() && entry->transfers.empty())) return out_.refuse(member, id, Code::miss);
   // A dormant value ends like a readable one; that it was there is no one's business.
   removeKey(*entry, &member, id, now);
 }
@@ -141,7 +142,7 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
   for (const Replica& replica : entry.replicas) {
     // What the home has of an older version in memory it has retired itself, and its new value is not here yet. What is on its SSD
     // ends like that of anybody else.
-    const bool older = replica.ssd && replica.member == except;
+    const bool older = replica.ssd && replica.member.get() == except;
     if (older) FLUXON_MARK("master: the home of a new value is told, an older one is on its SSD");
     if (mustHear(*replica.member) || older) change->waiting.insert(replica.member);
   }
@@ -154,14 +155,14 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
   for (const auto& [node, expected] : expected_) {
     const auto member = members_.find(node);
     if (member == members_.end() || !mustHear(*member->second)) continue;
-    if (change->waiting.insert(member->second.get()).second) FLUXON_MARK("master: a node that lists its values is told of a change");
+    if (change->waiting.insert(*member->second).second) FLUXON_MARK("master: a node that lists its values is told of a change");
   }
   entry.change = std::move(change);
   changing_.insert(&entry);
   const MemberSet others = entry.change->waiting;
   if (others.empty()) return finish(entry, now);
-  for (Member* other : others) {
-    if (other->lives()) invalidate(*other, {std::string(entry.key), entry.change->below});
+  for (const MemberRef& other : others) {
+    if (other.living()) invalidate(*other, {std::string(entry.key), entry.change->below});
   }
 }
 
@@ -182,11 +183,13 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
     if (change->lease) leases_.attach(change->lease, std::string(entry.key));
     answer.answer = rpc::PutEnded{change->below, true};
     ++counters_.putsPublished;
-    if (change->copyDone) reply(*change->home, change->copyDone, rpc::CopyEnded{change->below, true, change->lease});
+    if (change->copyDone) out_.reply(*change->home, change->copyDone, rpc::CopyEnded{change->below, true, change->lease});
   }
-  if (change->origin) reply(*change->origin, std::move(answer));
+  if (change->origin && !change->origin.living()) FLUXON_MARK("master: who asked for a change ends");
+  if (change->origin.living()) out_.reply(*change->origin, std::move(answer));
   for (const std::shared_ptr<Revoke>& revoke : change->revokes) {
-    if (revoke.use_count() == 1 && revoke->origin) replyCode(*revoke->origin, revoke->request, Code::ok);
+    if (!revoke->origin.living()) FLUXON_MARK("master: who revoked a key lease ends");
+    if (revoke.use_count() == 1 && revoke->origin.living()) out_.reply(*revoke->origin, revoke->request, rpc::Done());
   }
   if (entry.lease && !leases_.find(entry.lease)) FLUXON_MARK("master: a key lease ends under a change");
   if (entry.lease && !leases_.find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
@@ -225,7 +228,7 @@ void MasterCore::dropReplica(KeyEntry& entry, const Member& member, Medium mediu
 
 // The replica of an extent that is free again, or about to be.
 void MasterCore::forgetMemory(KeyEntry& entry, const Member& member) {
-  std::erase_if(entry.replicas, [&](const Replica& replica) { return replica.member == &member && !replica.ssd; });
+  std::erase_if(entry.replicas, [&](const Replica& replica) { return replica.member == member && !replica.ssd; });
   weigh(entry);
 }
 
@@ -269,12 +272,12 @@ void MasterCore::sendInvalidations(Member& member) {
     member.invalidations.erase(member.invalidations.begin(), last);
   }
   member.invalidating = true;
-  give(member, rpc::Invalidate{{}, std::move(batch)});
+  out_.order(member, rpc::Invalidate{{}, std::move(batch)});
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::InvalidateDone& done, Time now) {
-  reply(member, id, rpc::Done());
-  const std::optional<rpc::Invalidate> order = answered<rpc::Invalidate>(member, done.order);
+  out_.reply(member, id, rpc::Done());
+  const std::optional<rpc::Invalidate> order = out_.answered<rpc::Invalidate>(member, done.order);
   if (!order) return;
   member.invalidating = false;
   for (const rpc::Version& item : order->below) {
@@ -283,7 +286,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::InvalidateDone& d
     // Its replicas are over now: the owner may release the extent before the other owners have answered.
     dropReplica(*entry, member, Medium::memory);
     dropReplica(*entry, member, Medium::ssd);
-    if (entry->change->waiting.erase(&member) && entry->change->waiting.empty()) finish(*entry, now);
+    if (entry->change->waiting.erase(member) && entry->change->waiting.empty()) finish(*entry, now);
   }
   sendInvalidations(member);
 }

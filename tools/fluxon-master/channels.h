@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,14 +24,14 @@ class Channels {
   uint64_t connected(Member& member) { return channel(member).connection = ++connections_; }
   // True: it was the newest, the member has none now.
   bool lost(Member& member, uint64_t connection) {
-    const auto channel = channels_.find(&member);
+    const auto channel = channels_.find(member);
     if (channel == channels_.end() || channel->second.connection != connection) return false;
     channels_.erase(channel);
     return true;
   }
   // What can leave by this connection: nothing, if there is a newer one.
   Messages take(Member& member, uint64_t connection) {
-    const auto channel = channels_.find(&member);
+    const auto channel = channels_.find(member);
     if (channel == channels_.end() || channel->second.connection != connection) return {};
     return std::exchange(channel->second.queue, {});
   }
@@ -46,17 +45,12 @@ class Channels {
 
  private:
   struct Channel {
-    std::shared_ptr<Member> member;
     uint64_t connection = 0;  // 0: about to be there
     Messages queue;
   };
-  Channel& channel(Member& member) {
-    Channel& channel = channels_[&member];
-    if (!channel.member) channel.member = member.shared_from_this();
-    return channel;
-  }
+  Channel& channel(Member& member) { return channels_[member]; }
 
-  std::map<Member*, Channel, ByName> channels_;
+  std::map<MemberRef, Channel, ByName> channels_;
   uint64_t connections_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "member.h"
 
 namespace fluxon::master {
 

@@ -23,24 +23,24 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "member_ref.h"
 #include "rpc/messages.h"
 
 namespace fluxon::master {
 
-class Member;
 struct KeyEntry;
 
 // Sets of members and keys are walked in the order of their names, so that what happens does not depend on addresses.
 struct ByName {
-  bool operator()(const Member* a, const Member* b) const;
+  bool operator()(const MemberRef& a, const MemberRef& b) const;
   bool operator()(const KeyEntry* a, const KeyEntry* b) const;
 };
-using MemberSet = std::set<Member*, ByName>;
+using MemberSet = std::set<MemberRef, ByName>;
 
 enum class Medium : uint8_t { memory, ssd };
 
 struct Replica {
-  Member* member;
+  MemberRef member;
   uint64_t offset;   // memory: of its extent
   Incarnation ssd{};  // on the member's SSD, in that life of it; 0: in memory
 
@@ -63,8 +63,7 @@ struct Put {
   bool superseded = false;  // a delete came after its start: done answers "overwritten"
   bool passed = false;      // another put of the key became its route after its start
   // A put whose value shall lie at another member; `offset` is where the writer fills it.
-  Member* home = nullptr;
-  bool homeless = false;    // that member has ended
+  MemberRef home;
   uint64_t homeOffset = 0;
   OperationId done;         // the PutDone that waits for the copy
   OrderId copy;             // the Replicate, 0: not yet
@@ -73,7 +72,7 @@ struct Put {
 
 // A spread, answered when its copies have ended; the last one drops its reference.
 struct Spread {
-  Member* origin;  // nullptr: fenced meanwhile
+  MemberRef origin;
   OperationId request;
   rpc::SpreadEnded answer;
 };
@@ -84,11 +83,11 @@ struct Transfer {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   bool durable = false;       // it may become a replica
-  Member* source = nullptr;   // nullptr: gone meanwhile
+  MemberRef source;
   Incarnation ssd;            // it comes from the source's SSD in that life; 0: from its memory
   OrderId stage;              // the order by which another source brings it from there to `staging` in its segment, 0: it does not
   uint64_t staging = 0;
-  Member* origin = nullptr;   // of a put whose only copy this will be: who put it, and
+  MemberRef origin;           // of a put whose only copy this will be: who put it, and
   OperationId put;            // its operation
   std::shared_ptr<Spread> spread;
   Time since{0};              // it has begun
@@ -96,24 +95,24 @@ struct Transfer {
 
 // A revoked key lease; answered when the last change that deletes one of its keys is over and drops its reference.
 struct Revoke {
-  Member* origin;  // nullptr: fenced meanwhile
+  MemberRef origin;
   OperationId request;
 };
 
 // The value of a put that was brought to another member: who that is, its transfer, and its ReplicateDone.
 struct Copied {
-  Member* home = nullptr;
+  MemberRef home;
   OrderId transfer;
   OperationId request;
 };
 
 // A publish or a delete that waits until every other owner has invalidated its replica.
 struct Change {
-  Member* origin;  // whom the reply goes to; nullptr: nobody (a key lease ran out)
+  MemberRef origin;  // whom the reply goes to; nobody: a key lease ran out
   OperationId request;
   bool removal = false;
   PutId below;             // replicas below it go; the put_id of the put that is published
-  Member* home = nullptr;  // who has the new replica
+  MemberRef home;          // who has the new replica
   uint64_t offset = 0;     // of it
   OperationId copyDone;    // of a value that was copied to its home: the ReplicateDone there that waits for an answer
   uint64_t bytes = 0;
@@ -123,7 +122,7 @@ struct Change {
 };
 
 struct Deferred {
-  Member* member;
+  MemberRef member;
   rpc::Request request;
 };
 
@@ -134,8 +133,8 @@ struct KeyEntry {
   uint64_t bytes = 0;
   KeyLeaseId lease;
   std::vector<Replica> replicas;
-  std::vector<std::pair<Member*, OperationId>> puts;
-  std::vector<std::pair<Member*, TransferId>> transfers;
+  std::vector<std::pair<MemberRef, OperationId>> puts;
+  std::vector<std::pair<MemberRef, TransferId>> transfers;
   std::unique_ptr<Change> change;
   std::vector<Deferred> deferred;
 

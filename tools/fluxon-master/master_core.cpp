@@ -45,57 +45,11 @@ const std::string* keyOf(const rpc::Request& request) {
 
 }  // namespace
 
-const AnswerLog::Answer* AnswerLog::at(OperationId id) const {
-  if (id.value >= lowest_ && id.value - lowest_ < answers_.size()) return &answers_[id.value - lowest_];
-  const std::map<uint64_t, Answer>& apart = id.value < lowest_ ? stragglers_ : beyond_;
-  const auto found = apart.find(id.value);
-  return found == apart.end() ? nullptr : &found->second;
-}
-AnswerLog::Answer& AnswerLog::place(OperationId id) {
-  if (id.value < lowest_) return stragglers_.at(id.value);
-  if (id.value - lowest_ >= kWindow) return beyond_[id.value];
-  if (id.value - lowest_ >= answers_.size()) answers_.resize(id.value - lowest_ + 1);
-  return answers_[id.value - lowest_];
-}
-AnswerLog::Seen AnswerLog::begin(OperationId id, bool keep) {
-  if (id.value < lowest_ && !stragglers_.count(id.value)) return Seen::forgotten;
-  if (id.value >= lowest_ && id.value - lowest_ >= kWindow && !keep && !beyond_.count(id.value)) return Seen::far;
-  Answer& answer = place(id);
-  if (answer.begun) return answer.reply ? Seen::answered : Seen::running;
-  answer.begun = true;
-  return Seen::fresh;
-}
-void AnswerLog::finish(const rpc::Reply& reply) {
-  if (at(reply.id)) place(reply.id).reply = reply;
-}
-const rpc::Reply* AnswerLog::answer(OperationId id) const {
-  const Answer* const found = at(id);
-  return found && found->reply ? &*found->reply : nullptr;
-}
-void AnswerLog::forgetBelow(OperationId id, const std::vector<OperationId>& stragglers) {
-  const std::set<OperationId> open(stragglers.begin(), stragglers.end());
-  // Messages of an earlier connection may come late: what such a one does not name may be above its lowest id.
-  std::erase_if(stragglers_, [&](const auto& each) { return each.first < id.value && !open.count(OperationId(each.first)); });
-  for (const OperationId straggler : open) {
-    // One that has been forgotten stays so: it was answered. One that is not here yet is on its way, or is sent again.
-    if (straggler.value < lowest_ || straggler.value >= id.value || stragglers_.size() >= kMostStragglers) continue;
-    FLUXON_MARK("master: a request is unanswered long after later ones");
-    const Answer* const known = at(straggler);
-    stragglers_.emplace(straggler.value, known ? *known : Answer());
-  }
-  for (; lowest_ < id.value && !answers_.empty(); ++lowest_) answers_.pop_front();
-  lowest_ = std::max(lowest_, id.value);
-  beyond_.erase(beyond_.begin(), beyond_.lower_bound(lowest_));
-  while (!beyond_.empty() && beyond_.begin()->first - lowest_ < kWindow) {
-    auto reached = beyond_.extract(beyond_.begin());
-    place(OperationId(reached.key())) = std::move(reached.mapped());
-  }
-}
-
 MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::string, Incarnation> members, Time windowEnd, Outbox& outbox)
     : identity_(std::move(identity)),
       settings_(settings),
       outbox_(outbox),
+      out_(outbox),
       recovering_(false),
       windowEnd_(windowEnd) {
   for (const auto& [node, life] : members) {
@@ -103,6 +57,16 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
   }
   recovering_ = !expected_.empty();
   durable_.members = std::move(members);
+}
+
+MasterCore::~MasterCore() {
+  // Members that live name each other.
+  for (const auto& [node, member] : members_) {
+    member->puts.clear();
+    member->transfers.clear();
+    member->waiting.clear();
+    member->staging.clear();
+  }
 }
 
 void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, OperationId lowestUnanswered, Time now,
@@ -116,15 +80,15 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
         FLUXON_MARK("master: a request comes twice, the first one is under way");
         continue;
       case AnswerLog::Seen::forgotten:
-        replyCode(member, request.id, Code::protocol, "request id below the lowest unanswered one");
+        out_.refuse(member, request.id, Code::protocol, "request id below the lowest unanswered one");
         continue;
       case AnswerLog::Seen::far:
         if (repeatable(request) || copied) break;
-        replyCode(member, request.id, Code::protocol, "request id far beyond the lowest unanswered one");
+        out_.refuse(member, request.id, Code::protocol, "request id far beyond the lowest unanswered one");
         continue;
       case AnswerLog::Seen::answered: {
         FLUXON_MARK("master: a request comes twice, the first one was answered");
-        outbox_.send(member, *member.answers.answer(request.id));
+        out_.again(member, request.id);
         continue;
       }
       case AnswerLog::Seen::fresh: break;
@@ -132,9 +96,9 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
     const std::string* const key = keyOf(request);
     if (!member.lives()) {
       FLUXON_MARK("master: a request of a life that has ended");
-      replyCode(member, request.id, Code::fenced);
+      out_.refuse(member, request.id, Code::fenced);
     } else if (key && key->size() > kMaxKeyBytes) {
-      replyCode(member, request.id, Code::invalidKey, "longer than 4096 bytes");
+      out_.refuse(member, request.id, Code::invalidKey, "longer than 4096 bytes");
     } else {
       dispatch(member, request, now);
     }
@@ -147,7 +111,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
 
 void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now) {
   if (member.state == MemberState::reporting && !beforeItHasJoined(request))
-    return replyCode(member, request.id, Code::protocol, "request before the inventory is complete");
+    return out_.refuse(member, request.id, Code::protocol, "request before the inventory is complete");
   if (recovering_ && waitsForWindow(member, request, now)) return;
   std::visit([&](const auto& body) { on(member, request.id, body, now); }, request.body);
 }
@@ -156,7 +120,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Heartbeat& beat, 
   for (const uint64_t offset : beat.touched) member.space.touch(offset);
   member.leaseEnd = std::max(member.leaseEnd, leaseEnd(settings_.lease, now));
   if (beat.serving && member.state == MemberState::joined) confirm(member, now);
-  reply(member, id, rpc::Done());
+  out_.reply(member, id, rpc::Done());
 }
 
 Code MasterCore::refusePut(const std::string& key, PutMode mode, KeyLeaseId lease, std::string& detail, Time now) {
@@ -181,17 +145,17 @@ void MasterCore::on(Member& member, OperationId id, const rpc::PutStart& start, 
   if (!lacks) return;
   std::string detail;
   if (const Code code = refusePut(start.key, start.mode, start.lease, detail, now); code != Code::ok)
-    return replyCode(member, id, code, detail);
-  waitForSpace(*lacks, {&member, id, start, start.bytes}, start.timeLeftMs, now);
+    return out_.refuse(member, id, code, detail);
+  waitForSpace(*lacks, {member, id, start, start.bytes}, start.timeLeftMs, now);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::PutDone& done, Time now) {
   const auto put = member.puts.find(done.put);
-  if (put == member.puts.end()) return replyCode(member, id, Code::unavailable, "the put has been given up");
-  if (put->second.homeless) {
+  if (put == member.puts.end()) return out_.refuse(member, id, Code::unavailable, "the put has been given up");
+  if (put->second.home && !put->second.home.living()) {
     FLUXON_MARK("master: the member ended that was to have a put");
     abandonPut(member, done.put);
-    return replyCode(member, id, Code::unavailable, "the node which was to have the value ended");
+    return out_.refuse(member, id, Code::unavailable, "the node which was to have the value ended");
   }
   if (put->second.home) return sendHome(member, put->second, id, now);
   if (put->second.key->change) return defer(*put->second.key, member, {id, done});
@@ -203,16 +167,16 @@ void MasterCore::on(Member& member, OperationId id, const rpc::PutReserved& requ
   if (!member.puts.count(id)) {
     const MemberSpace::Record* record = member.space.find(request.offset);
     if (!record || record->use != Use::reserved || record->extent.length != extentBytes(request.bytes)) {
-      return replyCode(member, id, Code::protocol, "not a reserved extent of that size");
+      return out_.refuse(member, id, Code::protocol, "not a reserved extent of that size");
     }
     std::string detail;
     if (const Code code = refusePut(request.key, request.mode, request.lease, detail, now); code != Code::ok) {
       member.space.unroute(request.offset);
-      return replyCode(member, id, code, detail);
+      return out_.refuse(member, id, code, detail);
     }
     member.space.use(request.offset, Use::inFlight);
     KeyEntry& entry = table_.at(request.key);
-    entry.puts.emplace_back(&member, id);
+    entry.puts.emplace_back(member, id);
     ++counters_.putsStarted;
     Put& put = member.puts[id];
     put = {id, &entry, PutId(), request.offset, request.bytes, request.mode, request.lease, Time::never()};
@@ -229,7 +193,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::PutAbort& abort, 
     ++counters_.putsAborted;
     abandonPut(member, abort.put);
   }
-  reply(member, id, rpc::Done());
+  out_.reply(member, id, rpc::Done());
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::Reserve& request, Time) {
@@ -241,7 +205,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Reserve& request,
     if (!extent) break;
     reserved.offsets.push_back(extent->offset);
   }
-  reply(member, id, std::move(reserved));
+  out_.reply(member, id, std::move(reserved));
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::Release& release, Time now) {
@@ -255,7 +219,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Release& release,
       code = Code::protocol;
     }
   }
-  replyCode(member, id, code, code == Code::ok ? "" : "release of an extent that is not over");
+  out_.refuse(member, id, code, code == Code::ok ? "" : "release of an extent that is not over");
   serveWaiting(member, now);
 }
 
@@ -272,21 +236,21 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Dropped& dropped,
     dropReplica(*entry, member, Medium::memory);
     settleRoute(*entry);
   }
-  reply(member, id, rpc::Done());
+  out_.reply(member, id, rpc::Done());
   serveWaiting(member, now);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::StatKey& stat, Time) {
   KeyEntry* entry = table_.find(stat.key);
   if (entry && entry->change) return defer(*entry, member, {id, stat});
-  if (!entry || !readable(*entry)) return replyCode(member, id, Code::miss);
+  if (!entry || !readable(*entry)) return out_.refuse(member, id, Code::miss);
   rpc::KeyStat answer{entry->putId, entry->bytes, entry->lease, {}};
   for (const Replica& replica : entry->replicas) {
     const std::string& node = replica.member->node();
     if (!replica.readable() || std::count(answer.nodes.begin(), answer.nodes.end(), node) > 0) continue;
     answer.nodes.push_back(node);
   }
-  reply(member, id, std::move(answer));
+  out_.reply(member, id, std::move(answer));
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::ListKeys& request, Time) {
@@ -297,17 +261,18 @@ void MasterCore::on(Member& member, OperationId id, const rpc::ListKeys& request
     page.keys.push_back({std::string(entry.key), entry.bytes, entry.putId});
     return true;
   });
-  reply(member, id, std::move(page));
+  out_.reply(member, id, std::move(page));
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::CountKeys& request, Time) {
-  counts_.push_back({&member, id, request.prefix, {}, 0});
+  counts_.push_back({member, id, request.prefix, {}, 0});
 }
 
 void MasterCore::work() {
   if (!forgets_.empty()) return forgetSlice();
   if (counts_.empty()) return;
   CountJob& job = counts_.front();
+  if (!job.member.living()) return counts_.pop_front();
   uint64_t seen = 0;
   table_.list(job.prefix, job.after, kCountSlice, [&](const KeyEntry& entry) {
     ++seen;
@@ -318,32 +283,32 @@ void MasterCore::work() {
   if (seen == kCountSlice) return;
   const CountJob done = std::move(job);
   counts_.pop_front();
-  reply(*done.member, done.request, rpc::KeyCount{done.count});
+  out_.reply(*done.member, done.request, rpc::KeyCount{done.count});
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::LeaseGrant& grant, Time now) {
   const auto least = static_cast<uint64_t>(settings_.minimumKeyLease.ms());
   if (grant.ttlMs < least || grant.ttlMs > kLongestKeyLeaseMs) {
-    return replyCode(member, id, Code::invalidArgument,
+    return out_.refuse(member, id, Code::invalidArgument,
                      "lease of " + std::to_string(grant.ttlMs) + " ms (accepted: " + std::to_string(least) + " to " +
                          std::to_string(kLongestKeyLeaseMs) + " ms)");
   }
   if (leases_.size() >= settings_.mostKeyLeases) {
     FLUXON_MARK("master: there are too many key leases");
-    return replyCode(member, id, Code::tooMany,
+    return out_.refuse(member, id, Code::tooMany,
                      std::to_string(leases_.size()) + " key leases live, no more at once: revoke some, or let them end");
   }
-  reply(member, id, rpc::LeaseGranted{leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(grant.ttlMs)), now)});
+  out_.reply(member, id, rpc::LeaseGranted{leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(grant.ttlMs)), now)});
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::LeaseKeepAlive& keepAlive, Time now) {
-  replyCode(member, id, leases_.keepAlive(keepAlive.lease, now) ? Code::ok : Code::noLease);
+  out_.refuse(member, id, leases_.keepAlive(keepAlive.lease, now) ? Code::ok : Code::noLease);
 }
 
 // Acknowledged like a delete: after every holder has retired its replicas.
 void MasterCore::on(Member& member, OperationId id, const rpc::LeaseRevoke& request, Time now) {
-  if (!leases_.find(request.lease)) return replyCode(member, id, Code::noLease);
-  const auto revoke = std::make_shared<Revoke>(Revoke{&member, id});
+  if (!leases_.find(request.lease)) return out_.refuse(member, id, Code::noLease);
+  const auto revoke = std::make_shared<Revoke>(Revoke{member, id});
   for (const std::string& key : leases_.end(request.lease)) {
     KeyEntry* entry = table_.find(key);
     if (!entry || entry->lease != request.lease) continue;
@@ -351,7 +316,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::LeaseRevoke& requ
     entry = table_.find(key);
     if (entry && entry->change) entry->change->revokes.push_back(revoke);
   }
-  if (revoke.use_count() == 1) reply(member, id, rpc::Done());
+  if (revoke.use_count() == 1) out_.reply(member, id, rpc::Done());
 }
 
 void MasterCore::tick(Time now, Time heard) {
@@ -365,7 +330,7 @@ void MasterCore::tick(Time now, Time heard) {
   heardUntil_ = Time{0};
   if (recovering_) tickWindow(now, heard);
   for (const auto& [node, member] : members_) {
-    if (member->state == MemberState::fenced && now >= member->forgetAt) forget(member);
+    if (member->state == MemberState::fenced && now >= member->forgetAt) forget(*member);
     if (!member->lives()) continue;
     if (heard >= member->leaseEnd) {
       FLUXON_MARK("master: a lease runs out");
@@ -376,7 +341,7 @@ void MasterCore::tick(Time now, Time heard) {
       if (now < waiting.deadline) return false;
       FLUXON_MARK("master: a request has waited too long for space");
       ++counters_.noSpace;
-      replyCode(*waiting.member, waiting.id, Code::noSpace, member->space.describe(waiting.bytes));
+      out_.refuse(*waiting.member, waiting.id, Code::noSpace, member->space.describe(waiting.bytes));
       return true;
     });
     serveWaiting(*member, now);
@@ -433,17 +398,6 @@ Duration MasterCore::oldestTransfer(Time now) const {
     for (const auto& [id, transfer] : member->transfers) age = std::max(age, now - transfer.since);
   }
   return age;
-}
-
-void MasterCore::reply(Member& member, rpc::Reply answer) {
-  member.answers.finish(answer);
-  if (member.connected) outbox_.send(member, std::move(answer));
-}
-
-void MasterCore::reply(Member& member, OperationId id, rpc::Answer answer) { reply(member, {id, Code::ok, {}, std::move(answer)}); }
-
-void MasterCore::replyCode(Member& member, OperationId id, Code code, std::string detail) {
-  reply(member, {id, code, std::move(detail), {}});
 }
 
 }  // namespace fluxon::master

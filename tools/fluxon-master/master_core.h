@@ -44,7 +44,7 @@
 
 #include "key_leases.h"
 #include "key_table.h"
-#include "member.h"
+#include "outgoing.h"
 #include "placement.h"
 #include "window_queue.h"
 
@@ -58,15 +58,6 @@ struct Settings {
   // again it is heard before leases are judged; judging later is always safe. 0: never.
   Duration stopped{0};
   size_t mostKeyLeases = size_t{1} << 20;  // each takes some 150 bytes, and its keys
-};
-
-class Outbox {
- public:
-  virtual ~Outbox() = default;
-  // Hands over a message for a member; it may be joined with others. Not called for members that are not connected.
-  virtual void send(Member&, rpc::MasterMessage) = 0;
-  // durable() has changed: it is to be written, and then persisted() called.
-  virtual void persist() = 0;
 };
 
 // A life that nobody has.
@@ -97,6 +88,7 @@ class MasterCore {
   };
   // `members`: the durable record of the last term; `windowEnd`: when its last lease has run out for sure.
   MasterCore(Identity identity, Settings settings, std::map<std::string, Incarnation> members, Time windowEnd, Outbox& outbox);
+  ~MasterCore();
 
   const Identity& identity() const { return identity_; }
   const Settings& settings() const { return settings_; }
@@ -144,7 +136,7 @@ class MasterCore {
 
  private:
   struct CountJob {
-    Member* member;
+    MemberRef member;
     OperationId request;
     std::string prefix;
     std::string after;
@@ -193,7 +185,7 @@ class MasterCore {
     KeyLeaseId lease;
     Medium medium;
     uint64_t offset = 0;  // memory: of its extent
-    Replica at(Member& member) const { return medium == Medium::ssd ? Replica{&member, 0, member.ssdLife} : Replica{&member, offset}; }
+    Replica at(Member& member) const { return medium == Medium::ssd ? Replica{member, 0, member.ssdLife} : Replica{member, offset}; }
   };
   bool take(Member&, const Listed&);
   bool takeOfTerm(Member&, const Listed&);
@@ -220,7 +212,7 @@ class MasterCore {
   void settleChanges(Member&, Time now);
   void fenceOnDisk(Member&);
   std::vector<std::string> changing() const;
-  void forget(std::shared_ptr<Member>);
+  void forget(Member&);
   void forgetSlice();
   Incarnation recorded(const std::string& node) const;
   void record(const std::string& node, Incarnation);
@@ -279,27 +271,19 @@ class MasterCore {
   void sendInvalidations(Member&);
   void removeKey(KeyEntry&, Member* origin, OperationId request, Time now);
 
-  void reply(Member&, rpc::Reply);
-  void reply(Member&, OperationId, rpc::Answer);  // ok
-  void replyCode(Member&, OperationId, Code, std::string detail = {});
-  // Sends an order of the next id, and again until it is answered.
-  template <class T>
-  OrderId give(Member&, T order);
-  // The order of that kind that the member has answered, if there is one.
-  template <class T>
-  static std::optional<T> answered(Member&, OrderId);
   PutId nextPutId() { return PutId(identity_.term, ++sequence_); }
 
   Identity identity_;
   Settings settings_;
   Outbox& outbox_;
+  Outgoing out_;
   std::map<std::string, std::shared_ptr<Member>> members_;  // by node; fenced ones until they are replaced
   Durable durable_;
   std::set<Incarnation> ended_;  // lives that ended in this term: none comes again
   // What waits for a version to be durable: that a member is fenced, or an answer to it.
   struct Settling {
     uint64_t version;
-    std::shared_ptr<Member> member;
+    MemberRef member;
     std::optional<rpc::Reply> answer;
   };
   std::vector<Settling> settling_;
@@ -310,7 +294,7 @@ class MasterCore {
   KeyLeases leases_;
   std::deque<CountJob> counts_;
   // Whose replicas are taken out of the routes, a slice at a time: all of a member that is forgotten, else those of an SSD that is no more.
-  std::deque<std::shared_ptr<Member>> forgets_;
+  std::deque<MemberRef> forgets_;
   size_t ssds_ = 0;                              // joined members with an SSD
   uint64_t rotate_ = 0;                          // over sources that are as good as each other
   // The recovery window (recovery.cpp).
@@ -326,25 +310,7 @@ class MasterCore {
   std::unordered_map<std::string, PutId> bounds_;  // keys whose route has ended: nothing below that put_id is taken from an inventory
   Time windowEnd_;                                 // leases of the last term have run out
   uint64_t sequence_ = 0;
-  uint64_t orders_ = 0;
   MasterCounters counters_;
 };
-
-template <class T>
-OrderId MasterCore::give(Member& member, T order) {
-  const OrderId id = order.order = OrderId(++orders_);
-  if (member.connected) outbox_.send(member, order);
-  member.orders.emplace(id, std::move(order));
-  return id;
-}
-
-template <class T>
-std::optional<T> MasterCore::answered(Member& member, OrderId id) {
-  const auto found = member.orders.find(id);
-  if (found == member.orders.end() || !std::holds_alternative<T>(found->second)) return std::nullopt;
-  std::optional<T> order(std::move(std::get<T>(found->second)));
-  member.orders.erase(found);
-  return order;
-}
 
 }  // namespace fluxon::master

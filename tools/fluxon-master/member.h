@@ -23,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "answer_log.h"
 #include "base/clock.h"
 #include "key_table.h"
 #include "member_space.h"
@@ -32,38 +33,9 @@ namespace fluxon::master {
 
 enum class MemberState : uint8_t { reporting, joined, left, fenced };
 
-// Answers by request id, within a window that the owner moves on: each id is done once, a repetition gets the same reply.
-// Ids come without gaps, so the answers are a queue whose front is the lowest unanswered id. A few that are unanswered long after those
-// behind them (stragglers: who waits for space or for a silent owner) are kept apart, so the queue does not grow behind them.
-class AnswerLog {
- public:
-  enum class Seen { fresh, running, answered, forgotten, far };
-  // `keep`: beyond the window as well.
-  Seen begin(OperationId id, bool keep = false);
-  void finish(const rpc::Reply& reply);
-  const rpc::Reply* answer(OperationId id) const;
-  // Ids below are answered and known to be so, but for the stragglers.
-  void forgetBelow(OperationId id, const std::vector<OperationId>& stragglers);
-
- private:
-  static constexpr uint64_t kWindow = uint64_t{1} << 17;  // ids beyond it are refused: an owner holds its requests back at half of it
-  static constexpr size_t kMostStragglers = 1024;
-  struct Answer {
-    bool begun = false;
-    std::optional<rpc::Reply> reply;
-  };
-  const Answer* at(OperationId id) const;
-  Answer& place(OperationId id);
-
-  std::deque<Answer> answers_;
-  std::map<uint64_t, Answer> stragglers_;  // below lowest_
-  std::map<uint64_t, Answer> beyond_;      // the window: what is kept all the same
-  uint64_t lowest_ = 1;
-};
-
 // A put or get without space.
 struct Waiting {
-  Member* member;  // who asked
+  MemberRef member;  // who asked
   OperationId id;
   std::variant<rpc::PutStart, rpc::GetStart> request;
   uint64_t bytes;  // payload
@@ -73,7 +45,7 @@ struct Waiting {
 
 // A get that is answered when the value can be fetched from where the source brings it from its SSD.
 struct StagedGet {
-  Member* member;  // who asked
+  MemberRef member;  // who asked
   OperationId id;  // of the request, and of its transfer
   rpc::GetStart request;
   unsigned stagings = 0;  // that have failed it before
@@ -93,7 +65,10 @@ class Member : public std::enable_shared_from_this<Member> {
   const rpc::Registration& registration() const { return registration_; }
 
  private:
+  friend class MemberRef;
   rpc::Registration registration_;
+  uint32_t refs_ = 0;
+  std::shared_ptr<Member> self_;  // while there are refs
 
  public:
   MemberState state = MemberState::reporting;
@@ -102,7 +77,7 @@ class Member : public std::enable_shared_from_this<Member> {
   bool fenceAsked = false, fenceDurable = false;  // that its values are none any more; not before something relies on it
   bool forgotten = false;                         // its replicas leave the routes as soon as that is durable
   Time forgetAt = Time::never();
-  std::shared_ptr<Member> before;  // not complete: the life whose replicas its inventory may revive, and those of that one's `before`
+  MemberRef before;                // not complete: the life whose replicas its inventory may revive, and those of that one's `before`
   bool inWindow = false;           // its inventory is that of an earlier term
   bool complete = false;           // its inventory is, or it had none
   uint64_t pages = 0, pagesInAll = 0;  // of the inventory: that have come, and how many there are, when that is known
@@ -146,7 +121,15 @@ class Member : public std::enable_shared_from_this<Member> {
   Duration busyBackOff{0};
 };
 
-inline bool ByName::operator()(const Member* a, const Member* b) const {
+inline void MemberRef::hold() {
+  if (member_->refs_++ == 0) member_->self_ = member_->shared_from_this();
+}
+inline void MemberRef::release() {
+  if (--member_->refs_ == 0) const std::shared_ptr<Member> last = std::move(member_->self_);
+}
+inline Member* MemberRef::living() const { return member_ && member_->lives() ? member_ : nullptr; }
+
+inline bool ByName::operator()(const MemberRef& a, const MemberRef& b) const {
   return a->node() != b->node() ? a->node() < b->node() : a->incarnation() < b->incarnation();
 }
 inline bool ByName::operator()(const KeyEntry* a, const KeyEntry* b) const { return a->key < b->key; }
@@ -172,7 +155,7 @@ inline rpc::Peer peerOf(const Member& member) {
 // The member has a replica, readable or not.
 inline const Replica* replicaOf(const KeyEntry& entry, const Member& member, Medium medium) {
   for (const Replica& replica : entry.replicas) {
-    if (replica.member == &member && replica.medium() == medium) return &replica;
+    if (replica.member == member && replica.medium() == medium) return &replica;
   }
   return nullptr;
 }

@@ -42,7 +42,7 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     known->leaseEnd = std::max(known->leaseEnd, leaseEnd(settings_.lease, now));
     result.inventory = known->state == MemberState::reporting;
     if (!known->orders.empty()) FLUXON_MARK("master: orders are sent again");
-    for (const auto& [id, order] : known->orders) outbox_.send(*known, rpc::messageOf(order));
+    out_.ordersAgain(*known);
     member = known;
     return result;
   }
@@ -74,13 +74,13 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
              hasValuesOf(*known, registration.adopts)) {
     FLUXON_MARK("master: dormant values are to be revived");
     if (known->before) FLUXON_MARK("master: a life that had not revived all its values is followed by another");
-    fresh->before = known;
+    fresh->before = *known;
     known->forgetAt = Time::never();  // its replicas are revived or forgotten when the inventory is complete
   }
   // A drain holds until the node has left, whatever becomes of its owner meanwhile.
   fresh->draining = known && known->draining && known->state != MemberState::left;
   result.inventory = fresh->before || fresh->inWindow;
-  if (known && !fresh->before) forget(known);
+  if (known && !fresh->before) forget(*known);
   members_[registration.node] = member = std::move(fresh);
   if (result.inventory) {
     // Tables that grow while the values come would stop everything else each time.
@@ -112,7 +112,7 @@ void MasterCore::leave(Member& member, Content content, Time now) {
   const MemberState to = content == Content::kept ? MemberState::fenced : MemberState::left;
   end(member, to, now);
   if (to == MemberState::fenced) return;
-  forget(members_.at(member.node()));
+  forget(member);
   remove(member.node());
   windowEndsFor(member, now);
 }
@@ -141,7 +141,7 @@ void MasterCore::fenceOnDisk(Member& member) {
   if (durable_.version <= persisted_) {
     member.fenceDurable = true;
   } else {
-    settling_.push_back({durable_.version, member.shared_from_this(), std::nullopt});
+    settling_.push_back({durable_.version, member, std::nullopt});
   }
 }
 
@@ -152,7 +152,7 @@ void MasterCore::persisted(uint64_t version, Time now) {
   settling_.erase(settling_.begin(), later);
   for (const Settling& each : settled) {
     if (each.answer) {
-      reply(*each.member, *each.answer);
+      out_.reply(*each.member, *each.answer);
       continue;
     }
     each.member->fenceDurable = true;
@@ -176,60 +176,41 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
   for (const auto& [stage, get] : std::exchange(member.staging, {})) {
     FLUXON_MARK("master: a member ends under a get that waits for what is on its SSD");
     dropStaged(get);
-    replyCode(*get.member, get.id, Code::unavailable, "node " + member.node() + " ended");
+    out_.refuse(*get.member, get.id, Code::unavailable, "node " + member.node() + " ended");
   }
   for (const auto& [node, other] : members_) {
-    for (auto& [operation, put] : other->puts) {
-      if (put.home != &member) continue;
-      FLUXON_MARK("master: the home of a put ends");
-      put.home = nullptr;
-      put.homeless = true;
-    }
-    for (auto& [id, transfer] : other->transfers) {
-      if (transfer.source == &member) FLUXON_MARK("master: the source of a transfer ends");
-      if (transfer.source == &member) transfer.source = nullptr;
-      if (transfer.spread && transfer.spread->origin == &member) transfer.spread->origin = nullptr;
-    }
     std::erase_if(other->waiting, [&](const Waiting& waiting) {
-      if (other.get() != &member && waiting.member != &member) return false;
+      const bool own = waiting.member == member;
+      if (other.get() != &member && !own) return false;
       FLUXON_MARK("master: a member ends under a request that waits for space");
-      const bool own = waiting.member == &member;
-      replyCode(*waiting.member, waiting.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
+      out_.refuse(*waiting.member, waiting.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
       return true;
     });
   }
-  std::erase_if(counts_, [&](const CountJob& job) { return job.member == &member; });
   windowed_.forget(member);
   member.orders.clear();
   member.unstaging.clear();
   member.invalidations.clear();
   member.toMove.clear();
   // What it has not revived waits with what it has: for its next life.
-  if (member.before && to != MemberState::fenced) forget(std::exchange(member.before, nullptr));
+  if (member.before && to != MemberState::fenced) forget(*std::exchange(member.before, {}));
 
   for (const std::string& key : changing()) {
     KeyEntry* const entry = table_.find(key);
     if (!entry || !entry->change) continue;
-    std::erase_if(entry->deferred, [&](const Deferred& waiting) { return waiting.member == &member; });
     Change& change = *entry->change;
-    for (const std::shared_ptr<Revoke>& revoke : change.revokes) {
-      if (revoke->origin == &member) FLUXON_MARK("master: who revoked a key lease ends");
-      if (revoke->origin == &member) revoke->origin = nullptr;
-    }
-    if (change.origin == &member) FLUXON_MARK("master: who asked for a change ends");
-    if (change.origin == &member) change.origin = nullptr;
-    if (change.waiting.count(&member)) FLUXON_MARK("master: a change goes on without a fenced member");
-    if (change.waiting.count(&member)) fenceOnDisk(member);
-    if (change.home != &member) continue;
+    if (change.waiting.count(member)) FLUXON_MARK("master: a change goes on without a fenced member");
+    if (change.waiting.count(member)) fenceOnDisk(member);
+    if (change.home != member) continue;
     // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
     // is done.
     FLUXON_MARK("master: a new value ends with its owner before it is the route");
     member.space.unroute(change.offset);
-    change.home = nullptr;
+    change.home = {};
     change.removal = true;
-    if (change.origin) {
-      replyCode(*change.origin, change.request, Code::unavailable, "node " + member.node() + ", which was to have the value, ended");
-      change.origin = nullptr;
+    if (change.origin.living()) {
+      out_.refuse(*change.origin, change.request, Code::unavailable, "node " + member.node() + ", which was to have the value, ended");
+      change.origin = {};
     }
     for (const Replica& replica : entry->replicas) {
       if (replica.member->lives() && change.waiting.insert(replica.member).second)
@@ -251,20 +232,20 @@ void MasterCore::settleChanges(Member& member, Time now) {
   for (const std::string& key : changing()) {
     KeyEntry* const entry = table_.find(key);
     if (!entry || !entry->change) continue;
-    entry->change->waiting.erase(&member);
+    entry->change->waiting.erase(member);
     if (entry->change->waiting.empty()) finish(*entry, now);
   }
 }
 
 // Its replicas are no replicas any more: readers ignore them already, and they leave the routes when it is on disk that the next term
 // takes none of them. A put or delete that finds no route goes on at once.
-void MasterCore::forget(std::shared_ptr<Member> member) {
-  FLUXON_CHECK(!member->lives(), "forgetting a member that lives");
-  member->forgetAt = Time::never();
-  if (member->before) forget(std::exchange(member->before, nullptr));
-  if (std::exchange(member->forgotten, true)) return;
-  fenceOnDisk(*member);
-  if (member->fenceDurable) return forgets_.push_back(std::move(member));
+void MasterCore::forget(Member& member) {
+  FLUXON_CHECK(!member.lives(), "forgetting a member that lives");
+  member.forgetAt = Time::never();
+  if (member.before) forget(*std::exchange(member.before, {}));
+  if (std::exchange(member.forgotten, true)) return;
+  fenceOnDisk(member);
+  if (member.fenceDurable) return forgets_.push_back(member);
   FLUXON_MARK("master: routes are not forgotten before that is durable");
 }
 

@@ -97,12 +97,12 @@ bool MasterCore::hasValuesOf(const Member& member, Incarnation life) {
 // One page of what an owner has. Extents are taken as used before anything is decided about the values in them: a value that is
 // refused stays in use until its owner says that nobody reads it.
 void MasterCore::on(Member& member, OperationId id, const rpc::InventoryPage& page, Time now) {
-  if (member.state != MemberState::reporting) return replyCode(member, id, Code::protocol, "no inventory is expected");
+  if (member.state != MemberState::reporting) return out_.refuse(member, id, Code::protocol, "no inventory is expected");
   if (const auto expected = expected_.find(member.node()); expected != expected_.end())
     expected->second.until = std::max(expected->second.until, leaseEnd(settings_.lease, now));
   // The page does not count, so the inventory is never complete: the owner drops its values and registers anew. It is not ended here,
   // for it may still be serving under a lease of the last term.
-  const auto senseless = [&] { replyCode(member, id, Code::protocol, "inventory: extents overlap or are none"); };
+  const auto senseless = [&] { out_.refuse(member, id, Code::protocol, "inventory: extents overlap or are none"); };
   const auto possible = [&](const auto& value) {
     return !value.key.empty() && value.key.size() <= kMaxKeyBytes && value.putId && extentBytes(value.bytes) <= member.space.capacity();
   };
@@ -120,11 +120,11 @@ void MasterCore::on(Member& member, OperationId id, const rpc::InventoryPage& pa
   }
   ++member.pages;
   if (page.pages != 0) member.pagesInAll = page.pages;
-  if (member.pagesInAll == 0 || member.pages < member.pagesInAll) return reply(member, id, std::move(taken));
+  if (member.pagesInAll == 0 || member.pages < member.pagesInAll) return out_.reply(member, id, std::move(taken));
   // With this answer the owner serves: the next term must know that it may.
   join(member);
   record(member.node(), member.incarnation());
-  settling_.push_back({durable_.version, members_.at(member.node()), rpc::Reply{id, Code::ok, {}, std::move(taken)}});
+  settling_.push_back({durable_.version, member, rpc::Reply{id, Code::ok, {}, std::move(taken)}});
 }
 
 bool MasterCore::take(Member& member, const Listed& item) {
@@ -184,7 +184,7 @@ void MasterCore::join(Member& member) {
   member.state = MemberState::joined;
   member.complete = true;
   ssds_ += bool(member.ssdLife);
-  if (member.before) forget(std::exchange(member.before, nullptr));
+  if (member.before) forget(*std::exchange(member.before, {}));
 }
 
 // The owner knows which of its values are none any more. Until then it may have served them, under the lease of the last term.
@@ -215,9 +215,9 @@ void MasterCore::registeredInWindow(Member& member, Time now) {
 // Changes that wait for a member wait for the one that has its directory now.
 void MasterCore::tellInstead(Member& member, Member& next) {
   for (KeyEntry* entry : changing_) {
-    if (entry->change->waiting.erase(&member) == 0) continue;
+    if (entry->change->waiting.erase(member) == 0) continue;
     FLUXON_MARK("master: the next life is told of a change instead");
-    entry->change->waiting.insert(&next);
+    entry->change->waiting.insert(next);
     invalidate(next, {std::string(entry->key), entry->change->below});
   }
 }
@@ -258,7 +258,7 @@ void MasterCore::tickWindow(Time now, Time heard) {
   if (!late.empty()) givenUp(persisted_, now);
   for (const Deferred& each : windowed_.expired(now)) {
     FLUXON_MARK("master: a request waits for the recovery window until its deadline");
-    replyCode(*each.member, each.request.id, Code::unavailable, "the recovery window is open: not every node has listed its values yet");
+    out_.refuse(*each.member, each.request.id, Code::unavailable, "the recovery window is open: not every node has listed its values yet");
   }
 }
 
@@ -292,7 +292,7 @@ void MasterCore::settleWindow(Time now) {
 // Those that still cannot be answered wait again.
 void MasterCore::goOn(const std::vector<Deferred>& requests, Time now) {
   for (const Deferred& each : requests) {
-    if (each.member->lives()) dispatch(*each.member, each.request, now);
+    if (each.member.living()) dispatch(*each.member, each.request, now);
   }
 }
 
@@ -318,7 +318,7 @@ bool MasterCore::waitsForWindow(Member& member, const rpc::Request& request, Tim
   if (!question->everyKey && (acknowledges_ || !question->changes) && (!question->asks || known(question->key))) return false;
   FLUXON_MARK("master: a request waits for the recovery window");
   const Time deadline = question->timeLeftMs != 0 ? now + timeLeft(question->timeLeftMs) : Time::never();
-  windowed_.add(question->key, deadline, {&member, request});
+  windowed_.add(question->key, deadline, {member, request});
   return true;
 }
 

@@ -22,7 +22,7 @@ constexpr size_t kReplicasToKeepAhead = 32;
 Member* MasterCore::lacksSpaceForPut(Member& member, OperationId id, const rpc::PutStart& request, Time now) {
   const auto refuse = [&](Code code, std::string detail) -> Member* {
     ++counters_.putsRefused;
-    replyCode(member, id, code, std::move(detail));
+    out_.refuse(member, id, code, std::move(detail));
     return nullptr;
   };
   std::string detail;
@@ -65,7 +65,7 @@ Member* MasterCore::lacksSpaceForPut(Member& member, OperationId id, const rpc::
   if (home != &member && asker == &member && !placedHere && sameHost) {
     // Its clients reach that one as well: they fill the value in its place.
     ++counters_.placedElsewhere;
-    reply(member, id, rpc::PutElsewhere{peerOf(*home)});
+    out_.reply(member, id, rpc::PutElsewhere{peerOf(*home)});
     return nullptr;
   }
   if (member.finishing) return refuse(Code::unavailable, "node " + member.node() + " is being drained and is about to leave");
@@ -82,7 +82,7 @@ Member* MasterCore::lacksSpaceForPut(Member& member, OperationId id, const rpc::
     return home;
   }
   KeyEntry& entry = table_.at(request.key);
-  entry.puts.emplace_back(&member, id);
+  entry.puts.emplace_back(member, id);
   Put& put = member.puts[id];
   const Time deadline = now + timeLeft(request.timeLeftMs);
   put = {id, &entry, nextPutId(), extent->offset, request.bytes, request.mode, request.lease, deadline};
@@ -91,11 +91,11 @@ Member* MasterCore::lacksSpaceForPut(Member& member, OperationId id, const rpc::
   rpc::PutGranted granted{put.putId, put.offset, {}};
   if (there) {
     ++counters_.placedElsewhere;
-    put.home = home;
+    put.home = *home;
     put.homeOffset = there->offset;
     granted.home = peerOf(*home);
   }
-  reply(member, id, std::move(granted));
+  out_.reply(member, id, std::move(granted));
   return nullptr;
 }
 
@@ -140,7 +140,7 @@ void MasterCore::backOff(Member& member, Time now) {
 void MasterCore::askReserve(Member& member) {
   if (!member.wantsSpace() || !member.connected || member.space.bytes(Use::reserved) == 0) return;
   FLUXON_MARK("master: a reserve is asked back");
-  outbox_.send(member, rpc::Shrink());
+  out_.tell(member, rpc::Shrink());
 }
 
 // A copy to here found no room.
@@ -210,12 +210,12 @@ void MasterCore::askVictims(Member& member, Time now) {
     const KeyEntry& entry = *space.find(offset)->key;
     items.push_back({std::string(entry.key), entry.putId, offset});
   }
-  give(member, rpc::Reclaim{{}, std::move(items)});
+  out_.order(member, rpc::Reclaim{{}, std::move(items)});
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::ReclaimDone& done, Time now) {
-  reply(member, id, rpc::Done());
-  const std::optional<rpc::Reclaim> order = answered<rpc::Reclaim>(member, done.order);
+  out_.reply(member, id, rpc::Done());
+  const std::optional<rpc::Reclaim> order = out_.answered<rpc::Reclaim>(member, done.order);
   if (!order) return;
   const std::vector<rpc::MemoryReplica>& items = order->replicas;
   size_t busy = 0;

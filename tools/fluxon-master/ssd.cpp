@@ -36,10 +36,10 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdLife& ssd, Tim
   if (member.state == MemberState::joined) ssds_ = ssds_ - bool(member.ssdLife) + bool(life);
   if (life != member.ssdLife && !member.onSsd.empty()) {
     FLUXON_MARK("master: what was on an SSD is gone");
-    forgets_.push_back(member.shared_from_this());
+    forgets_.push_back(member);
   }
   member.ssdLife = life;
-  reply(member, id, rpc::Done());
+  out_.reply(member, id, rpc::Done());
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::SsdCommit& commit, Time now) {
@@ -62,9 +62,9 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdCommit& commit
     const Replica* const known = replicaOf(*entry, member, Medium::ssd);
     if (known && known->ssd == member.ssdLife) continue;
     dropReplica(*entry, member, Medium::ssd);
-    addReplica(*entry, {&member, 0, member.ssdLife});
+    addReplica(*entry, {member, 0, member.ssdLife});
   }
-  reply(member, id, std::move(taken));
+  out_.reply(member, id, std::move(taken));
   if (member.wantsSpace()) askVictims(member, now);
 }
 
@@ -73,7 +73,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdEvicted& evict
     KeyEntry* const entry = table_.find(item.key);
     if (entry && loseSsd(*entry, member, item.putId, member.ssdLife)) ++counters_.ssdEvictions;
   }
-  reply(member, id, rpc::Done());
+  out_.reply(member, id, rpc::Done());
 }
 
 // The owner's word about what is on its SSD. The entry may be gone after it.
@@ -102,14 +102,14 @@ void MasterCore::stage(Member& member, OperationId get, const rpc::GetStart& req
   Transfer& transfer = member.transfers.at(get);
   Member& source = *transfer.source;
   rpc::Stage order{{}, std::string(transfer.key->key), transfer.putId, transfer.bytes, {{}, transfer.staging}, request.timeLeftMs};
-  order.to.id = exportOf(OrderId(orders_ + 1));
-  transfer.stage = give(source, std::move(order));
-  source.staging.emplace(transfer.stage, StagedGet{&member, get, request, stagings});
+  order.to.id = exportOf(out_.nextOrder());
+  transfer.stage = out_.order(source, std::move(order));
+  source.staging.emplace(transfer.stage, StagedGet{member, get, request, stagings});
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::Staged& staged, Time now) {
-  reply(member, id, rpc::Done());
-  const std::optional<rpc::Stage> order = answered<rpc::Stage>(member, staged.order);
+  out_.reply(member, id, rpc::Done());
+  const std::optional<rpc::Stage> order = out_.answered<rpc::Stage>(member, staged.order);
   if (!order) return;
   const auto waiting = member.staging.find(staged.order);
   if (waiting == member.staging.end()) {
@@ -122,12 +122,12 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Staged& staged, T
   member.staging.erase(waiting);
   const Transfer& transfer = get.member->transfers.at(get.id);
   if (staged.code == Code::ok)
-    return reply(*get.member, get.id, rpc::FetchFrom{transfer.putId, transfer.bytes, transfer.offset, peerOf(member), order->to});
+    return out_.reply(*get.member, get.id, rpc::FetchFrom{transfer.putId, transfer.bytes, transfer.offset, peerOf(member), order->to});
   loadFailed(member, transfer, staged.code);
   member.space.free(order->to.offset);
   dropStaged(get);
   if (++get.stagings == kStagings) {
-    replyCode(*get.member, get.id, Code::unavailable, "no node could bring the value from its SSD, at last " + member.node());
+    out_.refuse(*get.member, get.id, Code::unavailable, "no node could bring the value from its SSD, at last " + member.node());
   } else {
     get.request.avoid = member.node();
     find(*get.member, get.id, get.request, Turn::first, get.stagings, now);
@@ -145,12 +145,12 @@ void MasterCore::dropStaged(const StagedGet& get) {
 }
 
 void MasterCore::unstage(Member& source, OrderId stage, uint64_t offset) {
-  source.unstaging.emplace(give(source, rpc::Unstage{{}, exportOf(stage)}), offset);
+  source.unstaging.emplace(out_.order(source, rpc::Unstage{{}, exportOf(stage)}), offset);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::Unstaged& unstaged, Time now) {
-  reply(member, id, rpc::Done());
-  if (!answered<rpc::Unstage>(member, unstaged.order)) return;
+  out_.reply(member, id, rpc::Done());
+  if (!out_.answered<rpc::Unstage>(member, unstaged.order)) return;
   const auto place = member.unstaging.extract(unstaged.order);
   member.space.free(place.mapped());
   serveWaiting(member, now);

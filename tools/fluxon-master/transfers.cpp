@@ -89,7 +89,7 @@ void MasterCore::find(Member& member, OperationId id, const rpc::GetStart& reque
   Member* const lacks = lacksSpaceForGet(member, id, request, turn, stagings, now);
   if (!lacks) return;
   const KeyEntry* entry = table_.find(request.key);
-  waitForSpace(*lacks, {&member, id, request, entry ? entry->bytes : 0, {}, stagings}, request.timeLeftMs, now);
+  waitForSpace(*lacks, {member, id, request, entry ? entry->bytes : 0, {}, stagings}, request.timeLeftMs, now);
 }
 
 // nullptr: answered, or to be answered when it is staged. Only a value that must be brought here needs room, and waits behind those who
@@ -104,21 +104,21 @@ Member* MasterCore::lacksSpaceForGet(Member& member, OperationId id, const rpc::
   const Replica* const replica = entry ? chooseSource(*entry, member, request) : nullptr;
   if (!replica) {
     ++counters_.getMisses;
-    replyCode(member, id, Code::miss);
+    out_.refuse(member, id, Code::miss);
     return nullptr;
   }
   Member& source = *replica->member;
   const bool own = &source == &member, near = inPlace(source, member, request.neighbours);
   if (near && !(own && replica->ssd)) {
-    reply(member, id, rpc::ReadAt{entry->putId, entry->bytes, peerOf(source), bool(replica->ssd)});
+    out_.reply(member, id, rpc::ReadAt{entry->putId, entry->bytes, peerOf(source), bool(replica->ssd)});
     return nullptr;
   }
   if (!near && !fetchable(*replica, member, request.neighbours)) {
-    replyCode(member, id, Code::unavailable, "node " + source.node() + ", which has the value, has no link");
+    out_.refuse(member, id, Code::unavailable, "node " + source.node() + ", which has the value, has no link");
     return nullptr;
   }
   if (extentBytes(entry->bytes) > member.space.capacity()) {
-    replyCode(member, id, Code::tooLarge,
+    out_.refuse(member, id, Code::tooLarge,
               std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity()));
     return nullptr;
   }
@@ -137,10 +137,10 @@ Member* MasterCore::lacksSpaceForGet(Member& member, OperationId id, const rpc::
   Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
   transfer.durable = durable < kDurableAtOnce && !member.draining && !has(*entry, member);
   transfer.since = now;
-  transfer.source = &source;
+  transfer.source = source;
   transfer.ssd = replica->ssd;
   if (staged) transfer.staging = staging->offset;
-  entry->transfers.emplace_back(&member, id);
+  entry->transfers.emplace_back(member, id);
   member.transfers.emplace(id, std::move(transfer));
   counters_.fetches += !own;
   counters_.ssdLoads += bool(replica->ssd);
@@ -149,9 +149,9 @@ Member* MasterCore::lacksSpaceForGet(Member& member, OperationId id, const rpc::
     return nullptr;
   }
   if (own) {
-    reply(member, id, rpc::LoadHere{entry->putId, entry->bytes, extent->offset});
+    out_.reply(member, id, rpc::LoadHere{entry->putId, entry->bytes, extent->offset});
   } else {
-    reply(member, id, rpc::FetchFrom{entry->putId, entry->bytes, extent->offset, peerOf(source), {}});
+    out_.reply(member, id, rpc::FetchFrom{entry->putId, entry->bytes, extent->offset, peerOf(source), {}});
   }
   return nullptr;
 }
@@ -161,21 +161,22 @@ void MasterCore::dropTransfer(Member& member, TransferId id) {
   const auto found = member.transfers.find(id);
   const Transfer transfer = std::move(found->second);
   member.transfers.erase(found);
-  std::erase(transfer.key->transfers, std::pair(&member, id));
+  std::erase(transfer.key->transfers, std::pair(MemberRef(member), id));
+  Member* const source = transfer.source.living();
+  if (!source) FLUXON_MARK("master: the source of a transfer ends");
   // What is not exported yet is unstaged when it is.
-  if (transfer.stage && transfer.source && transfer.source->staging.erase(transfer.stage) == 0)
-    unstage(*transfer.source, transfer.stage, transfer.staging);
+  if (transfer.stage && source && source->staging.erase(transfer.stage) == 0) unstage(*source, transfer.stage, transfer.staging);
   if (transfer.origin) {
     FLUXON_MARK("master: a put cannot be brought to its home");
     const auto put = transfer.origin->puts.find(transfer.put);
     FLUXON_CHECK(put != transfer.origin->puts.end(), "a transfer of a put that is over");
     const OperationId done = put->second.done;
-    put->second.home = nullptr;  // nothing there to give up
+    put->second.home = {};  // nothing there to give up
     abandonPut(*transfer.origin, transfer.put);  // of the same key: forgets the entry if nothing is left of it
-    return replyCode(*transfer.origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
+    return out_.refuse(*transfer.origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
   }
-  if (transfer.spread && transfer.spread.use_count() == 1 && transfer.spread->origin)
-    reply(*transfer.spread->origin, transfer.spread->request, transfer.spread->answer);
+  if (transfer.spread && transfer.spread.use_count() == 1 && transfer.spread->origin.living())
+    out_.reply(*transfer.spread->origin, transfer.spread->request, transfer.spread->answer);
   table_.settle(*transfer.key);
 }
 
@@ -185,7 +186,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::GetDone& done, Ti
 
 void MasterCore::on(Member& member, OperationId id, const rpc::ReplicateDone& done, Time now) {
   const auto found = member.transfers.find(done.order);
-  if (found == member.transfers.end()) return reply(member, id, rpc::CopyEnded());
+  if (found == member.transfers.end()) return out_.reply(member, id, rpc::CopyEnded());
   const Transfer& transfer = found->second;
   // The only copy of a put that waits for it is published from here.
   const bool publishes = transfer.origin && done.code == Code::ok;
@@ -193,17 +194,17 @@ void MasterCore::on(Member& member, OperationId id, const rpc::ReplicateDone& do
   member.orders.erase(done.order);
   if (!publishes) return copyEnded(member, id, done.order, done.code, now);
   const Put& put = transfer.origin->puts.at(transfer.put);
-  publish(*transfer.origin, put.done, transfer.put, now, {&member, done.order, id});
+  publish(*transfer.origin, put.done, transfer.put, now, {member, done.order, id});
 }
 
 void MasterCore::copyEnded(Member& member, OperationId request, TransferId id, Code code, Time now) {
   const auto found = member.transfers.find(id);
-  if (found == member.transfers.end()) return reply(member, request, rpc::CopyEnded());
+  if (found == member.transfers.end()) return out_.reply(member, request, rpc::CopyEnded());
   Transfer& transfer = found->second;
   KeyEntry& entry = *transfer.key;
   rpc::CopyEnded answer{transfer.putId, false, {}};
   if (code == Code::ok && transfer.durable && entry.putId == transfer.putId && !entry.change && !has(entry, member)) {
-    addReplica(entry, {&member, transfer.offset});
+    addReplica(entry, {member, transfer.offset});
     answer.published = true;
     answer.lease = entry.lease;
     ++counters_.replicasMade;
@@ -212,14 +213,14 @@ void MasterCore::copyEnded(Member& member, OperationId request, TransferId id, C
     if (code == Code::ok && entry.putId != transfer.putId) FLUXON_MARK("master: a transfer brings an older value");
     if (code == Code::ok && entry.change) FLUXON_MARK("master: a transfer ends during a change");
     if (code != Code::ok) FLUXON_MARK("master: a transfer fails");
-    if (code != Code::ok && transfer.ssd && transfer.source == &member) loadFailed(member, transfer, code);
+    if (code != Code::ok && transfer.ssd && transfer.source == member) loadFailed(member, transfer, code);
     member.space.unroute(transfer.offset);
     counters_.transfersFailed += code != Code::ok;
   }
-  Member* const source = transfer.source;
+  const MemberRef source = transfer.source;
   dropTransfer(member, id);
-  reply(member, request, answer);
-  if (source && source->draining && !source->toMove.empty()) {
+  out_.reply(member, request, answer);
+  if (source.living() && source->draining && !source->toMove.empty()) {
     source->retryMove = now;
     moveOut(*source, now);
   }
@@ -229,32 +230,32 @@ void MasterCore::copyEnded(Member& member, OperationId request, TransferId id, C
 OrderId MasterCore::replicate(const KeyEntry& entry, Member& source, Member& to, std::optional<rpc::Exported> exported, uint64_t timeLeftMs,
                               Transfer transfer) {
   if (!reachable(source, to)) return {};
-  const OrderId id = give(to, rpc::Replicate{{}, std::string(entry.key), transfer.putId, transfer.bytes, transfer.offset, peerOf(source),
+  const OrderId id = out_.order(to, rpc::Replicate{{}, std::string(entry.key), transfer.putId, transfer.bytes, transfer.offset, peerOf(source),
                                              exported, timeLeftMs});
-  transfer.key->transfers.emplace_back(&to, id);
+  transfer.key->transfers.emplace_back(to, id);
   to.transfers.emplace(id, std::move(transfer));
   return id;
 }
 
 // The writer has filled its place of a put whose value shall lie at another member, who now comes for it.
 void MasterCore::sendHome(Member& member, Put& put, OperationId request, Time now) {
-  if (put.done) return replyCode(member, request, Code::protocol, "the put is done already");
+  if (put.done) return out_.refuse(member, request, Code::protocol, "the put is done already");
   put.done = request;
   Transfer transfer{put.key, put.putId, put.homeOffset, put.bytes};
-  transfer.source = &member;
-  transfer.origin = &member;
+  transfer.source = member;
+  transfer.origin = member;
   transfer.since = now;
   transfer.put = put.operation;
   put.copy = replicate(*put.key, member, *put.home, rpc::Exported{ExportId(put.putId.value), put.offset}, kCopyMs, std::move(transfer));
   if (!put.copy) {
     abandonPut(member, put.operation);
-    replyCode(member, request, Code::unavailable, "this node has no link");
+    out_.refuse(member, request, Code::unavailable, "this node has no link");
   }
 }
 
 // A put that is done is to be on more owners: answered when the copies are made, or cannot be.
 void MasterCore::on(Member& member, OperationId id, const rpc::Spread& request, Time now) {
-  const auto spread = std::make_shared<Spread>(Spread{&member, id});
+  const auto spread = std::make_shared<Spread>(Spread{member, id, {}});
   KeyEntry* const entry = table_.find(request.value.key);
   const bool current = entry && !entry->change && entry->putId == request.value.putId;
   Member* source = nullptr;
@@ -262,7 +263,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Spread& request, 
   for (const Replica& replica : current ? entry->replicas : std::vector<Replica>()) {
     if (replica.ssd || !replica.readable()) continue;
     ++copies;
-    if (!source || replica.member == &member) source = replica.member;
+    if (!source || replica.member == member) source = replica.member.get();
   }
   spread->answer.replicas = copies;
   std::vector<Member*> others = source ? candidates(*source, extentBytes(entry->bytes), now) : std::vector<Member*>();
@@ -278,7 +279,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Spread& request, 
     }
     Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
     transfer.durable = true;
-    transfer.source = source;
+    transfer.source = *source;
     transfer.since = now;
     transfer.spread = spread;
     if (replicate(*entry, *source, *other, {}, request.timeLeftMs, std::move(transfer))) {
@@ -287,7 +288,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Spread& request, 
       other->space.free(extent->offset);
     }
   }
-  if (spread.use_count() == 1) reply(member, id, spread->answer);
+  if (spread.use_count() == 1) out_.reply(member, id, spread->answer);
 }
 
 Error MasterCore::drain(const std::string& node, Time now) {
@@ -304,7 +305,7 @@ Error MasterCore::drain(const std::string& node, Time now) {
   // It is not there: what it had is gone.
   if (found != members_.end()) {
     found->second->state = MemberState::left;
-    forget(found->second);
+    forget(*found->second);
   }
   FLUXON_MARK("master: a node is drained that is not there");
   remove(node);
@@ -331,7 +332,7 @@ void MasterCore::moveOut(Member& member, Time now) {
   // What its clients put goes elsewhere by itself.
   size_t moving = 0;
   for (const auto& [node, other] : members_) {
-    for (const auto& [id, transfer] : other->transfers) moving += transfer.source == &member && !transfer.origin;
+    for (const auto& [id, transfer] : other->transfers) moving += transfer.source == member && !transfer.origin;
   }
   if (member.toMove.empty()) {
     for (const auto& [offset, record] : member.space.records()) {
@@ -367,7 +368,7 @@ bool MasterCore::moveAway(KeyEntry& entry, Member& from, Time now) {
     if (to != others.front()) FLUXON_MARK("master: a value is moved to another than the best node");
     Transfer transfer{&entry, entry.putId, extent->offset, entry.bytes};
     transfer.durable = true;
-    transfer.source = &from;
+    transfer.source = from;
     transfer.since = now;
     if (replicate(entry, from, *to, {}, kCopyMs, std::move(transfer))) return true;
     to->space.free(extent->offset);
@@ -387,7 +388,7 @@ void MasterCore::letLeave(Member& member, Time now) {
   }
   member.leaving = true;
   member.retryMove = now + kLeavePause;
-  if (member.connected) outbox_.send(member, rpc::Leave());
+  out_.tell(member, rpc::Leave());
 }
 
 }  // namespace fluxon::master

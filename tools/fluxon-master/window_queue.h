@@ -46,7 +46,7 @@ class WindowQueue {
   void forget(const Member& member) {
     std::set<uint64_t> its;
     for (const auto& [number, waiting] : waiting_) {
-      if (waiting.request.member == &member) its.insert(number);
+      if (waiting.request.member == member) its.insert(number);
     }
     remove(its);
   }
