@@ -36,7 +36,7 @@ void MasterCore::abandonPut(Member& member, OperationId operation) {
     }
   }
   endPut(member, operation);
-  table_.settle(entry);
+  routes_.forgetIfIdle(entry);
 }
 
 // `copy`: the value lies at another member, who has just brought it there and waits for an answer.
@@ -70,7 +70,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     out_.reply(member, request, rpc::PutEnded{put.putId, false});
     return unwanted();
   }
-  const bool leaseGone = put.lease && !leases_.find(put.lease);
+  const bool leaseGone = put.lease && !routes_.leases().find(put.lease);
   if (leaseGone) {
     // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
     FLUXON_MARK("master: a put is done after the end of its key lease");
@@ -84,7 +84,7 @@ void MasterCore::publish(Member& member, OperationId request, OperationId operat
     }
     // The copy's transfer keeps the entry until it is dropped.
     if (copy.home) return unwanted();
-    return table_.settle(entry);
+    return routes_.forgetIfIdle(entry);
   }
   endPut(member, operation);
   auto change = std::make_unique<Change>();
@@ -124,7 +124,7 @@ void MasterCore::removeKey(KeyEntry& entry, Member* origin, OperationId request,
 
 void MasterCore::on(Member& member, OperationId id, const rpc::RemoveKey& remove, Time now) {
   ++counters_.removes;
-  KeyEntry* entry = table_.find(remove.key);
+  KeyEntry* entry = routes_.find(remove.key);
   if (entry && entry->change) return defer(*entry, member, {id, remove});
   // A value that was evicted may still be on its way to somebody: no get that begins from here on may join that.
   if (!entry || (!entry->routed() && entry->transfers.empty())) return out_.refuse(member, id, Code::miss);
@@ -169,18 +169,13 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
 void MasterCore::finish(KeyEntry& entry, Time now) {
   const std::unique_ptr<Change> change = std::move(entry.change);
   changing_.erase(&entry);
-  dropReplicas(entry);
-  if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
   rpc::Reply answer{change->request, Code::ok, {}, {}};
   if (change->removal) {
     if (!entry.routed()) answer.code = Code::miss;
-    bound(entry, change->below);
-    table_.clearRoute(entry);
+    routes_.end(entry, change->below);
   } else {
-    table_.setRoute(entry, change->below, change->bytes, change->lease);
+    routes_.replace(entry, change->below, change->bytes, change->lease, {change->home, change->offset});
     for (const auto& [member, operation] : entry.puts) member->puts.at(operation).passed = true;
-    addReplica(entry, {change->home, change->offset});
-    if (change->lease) leases_.attach(change->lease, std::string(entry.key));
     answer.answer = rpc::PutEnded{change->below, true};
     ++counters_.putsPublished;
     if (change->copyDone) out_.reply(*change->home, change->copyDone, rpc::CopyEnded{change->below, true, change->lease});
@@ -191,67 +186,13 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
     if (!revoke->origin.living()) FLUXON_MARK("master: who revoked a key lease ends");
     if (revoke.use_count() == 1 && revoke->origin.living()) out_.reply(*revoke->origin, revoke->request, rpc::Done());
   }
-  if (entry.lease && !leases_.find(entry.lease)) FLUXON_MARK("master: a key lease ends under a change");
-  if (entry.lease && !leases_.find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
+  if (entry.lease && !routes_.leases().find(entry.lease)) FLUXON_MARK("master: a key lease ends under a change");
+  if (entry.lease && !routes_.leases().find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
   // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
   std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
   for (Deferred& each : windowed_.take(std::string(entry.key))) deferred.push_back(std::move(each));
-  table_.settle(entry);
+  routes_.forgetIfIdle(entry);
   goOn(deferred, now);
-}
-
-void MasterCore::addReplica(KeyEntry& entry, Replica replica) {
-  entry.replicas.push_back(replica);
-  if (replica.ssd) {
-    replica.member->onSsd[replica.ssd].insert(&entry);
-  } else {
-    replica.member->space.route(replica.offset, &entry, entry.hash, bool(entry.lease));
-  }
-  if (entry.replicas.size() > 1) weigh(entry);
-}
-
-// What its member knows of a replica that is taken out of the route.
-void MasterCore::unlink(KeyEntry& entry, const Replica& replica) {
-  if (!replica.ssd) return replica.member->space.unroute(replica.offset);
-  const auto life = replica.member->onSsd.find(replica.ssd);
-  life->second.erase(&entry);
-  if (life->second.empty()) replica.member->onSsd.erase(life);
-}
-
-void MasterCore::dropReplica(KeyEntry& entry, const Member& member, Medium medium) {
-  const Replica* const found = replicaOf(entry, member, medium);
-  if (!found) return;
-  unlink(entry, *found);
-  entry.replicas.erase(entry.replicas.begin() + (found - entry.replicas.data()));
-  weigh(entry);
-}
-
-// The replica of an extent that is free again, or about to be.
-void MasterCore::forgetMemory(KeyEntry& entry, const Member& member) {
-  std::erase_if(entry.replicas, [&](const Replica& replica) { return replica.member == member && !replica.ssd; });
-  weigh(entry);
-}
-
-void MasterCore::dropReplicas(KeyEntry& entry) {
-  for (const Replica& replica : entry.replicas) unlink(entry, replica);
-  entry.replicas.clear();
-}
-
-// Some replica has gone, maybe the last one.
-void MasterCore::settleRoute(KeyEntry& entry) {
-  if (entry.replicas.empty() && !entry.change) {
-    if (entry.lease) leases_.detach(entry.lease, std::string(entry.key));
-    bound(entry, entry.putId);
-    table_.clearRoute(entry);
-  }
-  table_.settle(entry);
-}
-
-// Victims that are elsewhere as well are preferred. The end of a member or of the life of an SSD says nothing here before it is swept.
-void MasterCore::weigh(const KeyEntry& entry) {
-  for (const Replica& replica : entry.replicas) {
-    if (!replica.ssd) replica.member->space.redundant(replica.offset, entry.replicas.size() > 1);
-  }
 }
 
 void MasterCore::invalidate(Member& member, rpc::Version version) {
@@ -281,11 +222,11 @@ void MasterCore::on(Member& member, OperationId id, const rpc::InvalidateDone& d
   if (!order) return;
   member.invalidating = false;
   for (const rpc::Version& item : order->below) {
-    KeyEntry* entry = table_.find(item.key);
+    KeyEntry* entry = routes_.find(item.key);
     if (!entry || !entry->change || entry->change->below != item.putId) continue;
     // Its replicas are over now: the owner may release the extent before the other owners have answered.
-    dropReplica(*entry, member, Medium::memory);
-    dropReplica(*entry, member, Medium::ssd);
+    routes_.drop(*entry, member, Medium::memory);
+    routes_.drop(*entry, member, Medium::ssd);
     if (entry->change->waiting.erase(member) && entry->change->waiting.empty()) finish(*entry, now);
   }
   sendInvalidations(member);

@@ -11,6 +11,11 @@ KeyEntry* KeyTable::find(const std::string& key) {
   return it == entries_.end() ? nullptr : &it->second;
 }
 
+const KeyEntry* KeyTable::find(const std::string& key) const {
+  const auto it = entries_.find(key);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
 KeyEntry& KeyTable::at(const std::string& key) {
   const auto [it, fresh] = entries_.try_emplace(key);
   if (fresh) {
@@ -20,7 +25,7 @@ KeyEntry& KeyTable::at(const std::string& key) {
   return it->second;
 }
 
-void KeyTable::settle(KeyEntry& entry) {
+void KeyTable::forgetIfIdle(KeyEntry& entry) {
   if (!entry.idle()) return;
   FLUXON_CHECK(entry.replicas.empty(), "replicas without a route");
   entries_.erase(entries_.find(std::string(entry.key)));

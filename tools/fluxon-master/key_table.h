@@ -145,9 +145,10 @@ struct KeyEntry {
 class KeyTable {
  public:
   KeyEntry* find(const std::string& key);
+  const KeyEntry* find(const std::string& key) const;
   KeyEntry& at(const std::string& key);
   // Forgets the entry if nothing is left of it.
-  void settle(KeyEntry& entry);
+  void forgetIfIdle(KeyEntry& entry);
   // So many more keys are to come.
   void expect(uint64_t keys) { entries_.reserve(entries_.size() + keys); }
   // A key enters or leaves the listing with its route.

@@ -8,8 +8,6 @@
 namespace fluxon::master {
 namespace {
 
-constexpr uint64_t kLargestPage = 1024;         // entries of one list reply
-constexpr uint64_t kCountSlice = 100;           // keys counted in one slice of work
 constexpr uint64_t kLargestReserve = 256;       // extents of one reserve
 constexpr uint64_t kLongestKeyLeaseMs = uint64_t{365} * 86'400'000;
 
@@ -50,12 +48,16 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
       settings_(settings),
       outbox_(outbox),
       out_(outbox),
+      bounds_(members.empty() ? Bounds::State::closed : Bounds::State::open),
+      routes_(bounds_),
+      listings_(out_, routes_),
       recovering_(false),
       windowEnd_(windowEnd) {
   for (const auto& [node, life] : members) {
     if (life) expected_[node] = {life, windowEnd};
   }
   recovering_ = !expected_.empty();
+  if (!recovering_) bounds_.close();
   durable_.members = std::move(members);
 }
 
@@ -125,8 +127,8 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Heartbeat& beat, 
 
 Code MasterCore::refusePut(const std::string& key, PutMode mode, KeyLeaseId lease, std::string& detail, Time now) {
   if (key.empty()) return detail = "empty", Code::invalidKey;
-  if (lease && !leases_.find(lease)) return Code::noLease;
-  const KeyEntry* entry = table_.find(key);
+  if (lease && !routes_.leases().find(lease)) return Code::noLease;
+  const KeyEntry* entry = routes_.find(key);
   if (!entry) return Code::ok;
   const bool published = entry->change && !entry->change->removal;
   if (mode.onExisting == PutMode::OnExisting::reject && (readable(*entry) || published)) return Code::exists;
@@ -175,7 +177,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::PutReserved& requ
       return out_.refuse(member, id, code, detail);
     }
     member.space.use(request.offset, Use::inFlight);
-    KeyEntry& entry = table_.at(request.key);
+    KeyEntry& entry = routes_.at(request.key);
     entry.puts.emplace_back(member, id);
     ++counters_.putsStarted;
     Put& put = member.puts[id];
@@ -227,63 +229,30 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Release& release,
 // same version to another place since. That one is readable there, and stays.
 void MasterCore::on(Member& member, OperationId id, const rpc::Dropped& dropped, Time now) {
   for (const rpc::MemoryReplica& item : dropped.replicas) {
-    KeyEntry* entry = table_.find(item.key);
+    KeyEntry* entry = routes_.find(item.key);
     const Replica* const replica = entry && entry->putId == item.putId ? replicaOf(*entry, member, Medium::memory) : nullptr;
     if (!replica || replica->offset != item.offset) {
       FLUXON_MARK("master: a replica that it does not know is dropped");
       continue;
     }
-    dropReplica(*entry, member, Medium::memory);
-    settleRoute(*entry);
+    routes_.lose(*entry, member, Medium::memory);
   }
   out_.reply(member, id, rpc::Done());
   serveWaiting(member, now);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::StatKey& stat, Time) {
-  KeyEntry* entry = table_.find(stat.key);
+  KeyEntry* const entry = routes_.find(stat.key);
   if (entry && entry->change) return defer(*entry, member, {id, stat});
-  if (!entry || !readable(*entry)) return out_.refuse(member, id, Code::miss);
-  rpc::KeyStat answer{entry->putId, entry->bytes, entry->lease, {}};
-  for (const Replica& replica : entry->replicas) {
-    const std::string& node = replica.member->node();
-    if (!replica.readable() || std::count(answer.nodes.begin(), answer.nodes.end(), node) > 0) continue;
-    answer.nodes.push_back(node);
-  }
-  out_.reply(member, id, std::move(answer));
+  listings_.stat(member, id, stat);
 }
 
-void MasterCore::on(Member& member, OperationId id, const rpc::ListKeys& request, Time) {
-  rpc::KeyPage page;
-  const uint64_t limit = std::min(request.limit == 0 ? kLargestPage : request.limit, kLargestPage);
-  table_.list(request.prefix, request.after, limit, [&](const KeyEntry& entry) {
-    if (!readable(entry)) return false;
-    page.keys.push_back({std::string(entry.key), entry.bytes, entry.putId});
-    return true;
-  });
-  out_.reply(member, id, std::move(page));
-}
-
-void MasterCore::on(Member& member, OperationId id, const rpc::CountKeys& request, Time) {
-  counts_.push_back({member, id, request.prefix, {}, 0});
-}
+void MasterCore::on(Member& member, OperationId id, const rpc::ListKeys& list, Time) { listings_.list(member, id, list); }
+void MasterCore::on(Member& member, OperationId id, const rpc::CountKeys& count, Time) { listings_.count(member, id, count); }
 
 void MasterCore::work() {
-  if (!forgets_.empty()) return forgetSlice();
-  if (counts_.empty()) return;
-  CountJob& job = counts_.front();
-  if (!job.member.living()) return counts_.pop_front();
-  uint64_t seen = 0;
-  table_.list(job.prefix, job.after, kCountSlice, [&](const KeyEntry& entry) {
-    ++seen;
-    job.count += readable(entry);
-    if (seen == kCountSlice) job.after = entry.key;
-    return true;
-  });
-  if (seen == kCountSlice) return;
-  const CountJob done = std::move(job);
-  counts_.pop_front();
-  out_.reply(*done.member, done.request, rpc::KeyCount{done.count});
+  if (routes_.sweeping()) return routes_.sweepSlice();
+  listings_.countSlice();
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::LeaseGrant& grant, Time now) {
@@ -293,27 +262,27 @@ void MasterCore::on(Member& member, OperationId id, const rpc::LeaseGrant& grant
                      "lease of " + std::to_string(grant.ttlMs) + " ms (accepted: " + std::to_string(least) + " to " +
                          std::to_string(kLongestKeyLeaseMs) + " ms)");
   }
-  if (leases_.size() >= settings_.mostKeyLeases) {
+  if (routes_.leases().size() >= settings_.mostKeyLeases) {
     FLUXON_MARK("master: there are too many key leases");
     return out_.refuse(member, id, Code::tooMany,
-                     std::to_string(leases_.size()) + " key leases live, no more at once: revoke some, or let them end");
+                     std::to_string(routes_.leases().size()) + " key leases live, no more at once: revoke some, or let them end");
   }
-  out_.reply(member, id, rpc::LeaseGranted{leases_.grant(identity_.term, milliseconds(static_cast<int64_t>(grant.ttlMs)), now)});
+  out_.reply(member, id, rpc::LeaseGranted{routes_.leases().grant(identity_.term, milliseconds(static_cast<int64_t>(grant.ttlMs)), now)});
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::LeaseKeepAlive& keepAlive, Time now) {
-  out_.refuse(member, id, leases_.keepAlive(keepAlive.lease, now) ? Code::ok : Code::noLease);
+  out_.refuse(member, id, routes_.leases().keepAlive(keepAlive.lease, now) ? Code::ok : Code::noLease);
 }
 
 // Acknowledged like a delete: after every holder has retired its replicas.
 void MasterCore::on(Member& member, OperationId id, const rpc::LeaseRevoke& request, Time now) {
-  if (!leases_.find(request.lease)) return out_.refuse(member, id, Code::noLease);
+  if (!routes_.leases().find(request.lease)) return out_.refuse(member, id, Code::noLease);
   const auto revoke = std::make_shared<Revoke>(Revoke{member, id});
-  for (const std::string& key : leases_.end(request.lease)) {
-    KeyEntry* entry = table_.find(key);
+  for (const std::string& key : routes_.leases().end(request.lease)) {
+    KeyEntry* entry = routes_.find(key);
     if (!entry || entry->lease != request.lease) continue;
     removeKey(*entry, nullptr, OperationId(), now);
-    entry = table_.find(key);
+    entry = routes_.find(key);
     if (entry && entry->change) entry->change->revokes.push_back(revoke);
   }
   if (revoke.use_count() == 1) out_.reply(member, id, rpc::Done());
@@ -348,18 +317,18 @@ void MasterCore::tick(Time now, Time heard) {
     askVictims(*member, now);
     if (member->draining) moveOut(*member, now);
   }
-  while (const KeyLeaseId lease = leases_.expired(heard)) {
+  while (const KeyLeaseId lease = routes_.leases().expired(heard)) {
     FLUXON_MARK("master: a key lease ends");
     ++counters_.leasesExpired;
-    for (const std::string& key : leases_.end(lease)) {
-      if (KeyEntry* entry = table_.find(key); entry && entry->lease == lease) removeKey(*entry, nullptr, OperationId(), now);
+    for (const std::string& key : routes_.leases().end(lease)) {
+      if (KeyEntry* entry = routes_.find(key); entry && entry->lease == lease) removeKey(*entry, nullptr, OperationId(), now);
     }
   }
 }
 
 Time MasterCore::nextWake() const {
   if (heardUntil_.ns != 0) return heardUntil_;
-  Time next = leases_.nextEnd();
+  Time next = routes_.leases().nextEnd();
   if (recovering_) next = std::min(next, windowWake());
   for (const auto& [node, member] : members_) {
     if (member->state == MemberState::fenced) next = std::min(next, member->forgetAt);

@@ -28,7 +28,7 @@
 //      here is refused.
 //  11. A replica on an SSD goes by its owner's word alone (ssd.cpp). So what an owner may list in a next term is known here: its changes
 //      are told to that owner, who answers when its SSD has nothing older any more.
-//  12. A put that rejects an existing key (OnExisting::reject) is done only if the key was absent all the time since it began: another
+//  12. A put that rejects an existing key (PutMode::OnExisting::reject) is done only if the key was absent all the time since it began: another
 //      one that became the route meanwhile, or a delete of one that had, makes it `exists`, whichever has the smaller put_id. So of those
 //      that are in flight together one at most is done.
 // One thread.
@@ -42,10 +42,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "key_leases.h"
-#include "key_table.h"
+#include "bounds.h"
+#include "listings.h"
 #include "outgoing.h"
 #include "placement.h"
+#include "routes.h"
 #include "window_queue.h"
 
 namespace fluxon::master {
@@ -117,13 +118,13 @@ class MasterCore {
   void tick(Time now, Time heard);
   Time nextWake() const;
   // Long work left to do in slices; `work` does one slice (well below 1 ms).
-  bool hasWork() const { return !counts_.empty() || !forgets_.empty(); }
+  bool hasWork() const { return routes_.sweeping() || listings_.counting(); }
   void work();
 
   bool recovering() const { return recovering_; }
-  uint64_t keys() const { return table_.routes(); }
-  const KeyTable& table() const { return table_; }
-  const KeyLeases& keyLeases() const { return leases_; }
+  uint64_t keys() const { return table().routes(); }
+  const KeyTable& table() const { return routes_.table(); }
+  const KeyLeases& keyLeases() const { return routes_.leases(); }
   const std::map<std::string, std::shared_ptr<Member>>& members() const { return members_; }
   const Durable& durable() const { return durable_; }
   const MasterCounters& counters() const { return counters_; }
@@ -135,14 +136,6 @@ class MasterCore {
   Duration oldestTransfer(Time now) const;
 
  private:
-  struct CountJob {
-    MemberRef member;
-    OperationId request;
-    std::string prefix;
-    std::string after;
-    uint64_t count;
-  };
-
   void dispatch(Member&, const rpc::Request&, Time now);
   // A request of each kind is carried out by its overload.
   void on(Member&, OperationId, const rpc::Heartbeat&, Time now);
@@ -204,7 +197,6 @@ class MasterCore {
   void settleWindow(Time now);
   void goOn(const std::vector<Deferred>&, Time now);
   bool known(const std::string& key);
-  void bound(const KeyEntry&, PutId below);
   bool waitsForWindow(Member&, const rpc::Request&, Time now);
 
   // membership.cpp
@@ -213,7 +205,6 @@ class MasterCore {
   void fenceOnDisk(Member&);
   std::vector<std::string> changing() const;
   void forget(Member&);
-  void forgetSlice();
   Incarnation recorded(const std::string& node) const;
   void record(const std::string& node, Incarnation);
   void remove(const std::string& node);
@@ -258,13 +249,6 @@ class MasterCore {
   void publish(Member&, OperationId request, OperationId put, Time now, Copied copy = {});
   void begin(KeyEntry&, std::unique_ptr<Change>, const Member* except, Time now);
   void finish(KeyEntry&, Time now);
-  void addReplica(KeyEntry&, Replica);
-  void unlink(KeyEntry&, const Replica&);
-  void dropReplica(KeyEntry&, const Member&, Medium);
-  void dropReplicas(KeyEntry&);
-  void forgetMemory(KeyEntry&, const Member&);
-  void settleRoute(KeyEntry&);
-  void weigh(const KeyEntry&);
   void endPut(Member&, OperationId put);
   void abandonPut(Member&, OperationId put);
   void invalidate(Member&, rpc::Version);
@@ -289,12 +273,10 @@ class MasterCore {
   std::vector<Settling> settling_;
   uint64_t persisted_ = 0;  // version on disk
   Time heardUntil_{0};      // after a stop: leases are judged from then on
-  KeyTable table_;
+  Bounds bounds_;
+  Routes routes_;
+  Listings listings_;
   std::set<KeyEntry*, ByName> changing_;  // entries with a change
-  KeyLeases leases_;
-  std::deque<CountJob> counts_;
-  // Whose replicas are taken out of the routes, a slice at a time: all of a member that is forgotten, else those of an SSD that is no more.
-  std::deque<MemberRef> forgets_;
   size_t ssds_ = 0;                              // joined members with an SSD
   uint64_t rotate_ = 0;                          // over sources that are as good as each other
   // The recovery window (recovery.cpp).
@@ -307,7 +289,6 @@ class MasterCore {
   bool recovering_;
   bool acknowledges_ = false;                      // while recovering: changes are
   WindowQueue windowed_;                           // requests that wait
-  std::unordered_map<std::string, PutId> bounds_;  // keys whose route has ended: nothing below that put_id is taken from an inventory
   Time windowEnd_;                                 // leases of the last term have run out
   uint64_t sequence_ = 0;
   MasterCounters counters_;

@@ -8,7 +8,6 @@
 namespace fluxon::master {
 namespace {
 
-constexpr size_t kForgetSlice = 100;         // replicas
 constexpr uint64_t kExpected = uint64_t{1} << 24;  // values of a node that room is made for ahead
 constexpr Duration kRemember = seconds(600);  // how long the replicas of a fenced owner wait for its next life
 
@@ -86,7 +85,7 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     // Tables that grow while the values come would stop everything else each time.
     const uint64_t values = std::min({registration.values, registration.maxKeys, kExpected});
     member->space.expect(values);
-    if (member->inWindow) table_.expect(values);
+    if (member->inWindow) routes_.expect(values);
     registeredInWindow(*member, now);
     if (!durable_.members.count(registration.node)) record(registration.node, Incarnation());
     return result;
@@ -157,7 +156,7 @@ void MasterCore::persisted(uint64_t version, Time now) {
     }
     each.member->fenceDurable = true;
     settleChanges(*each.member, now);
-    if (each.member->forgotten) forgets_.push_back(each.member);
+    if (each.member->forgotten) routes_.sweep(*each.member, Routes::Sweep::everything);
   }
   if (recovering_) givenUp(version, now);
 }
@@ -196,7 +195,7 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
   if (member.before && to != MemberState::fenced) forget(*std::exchange(member.before, {}));
 
   for (const std::string& key : changing()) {
-    KeyEntry* const entry = table_.find(key);
+    KeyEntry* const entry = routes_.find(key);
     if (!entry || !entry->change) continue;
     Change& change = *entry->change;
     if (change.waiting.count(member)) FLUXON_MARK("master: a change goes on without a fenced member");
@@ -230,7 +229,7 @@ std::vector<std::string> MasterCore::changing() const {
 // Changes need not wait for the member any more.
 void MasterCore::settleChanges(Member& member, Time now) {
   for (const std::string& key : changing()) {
-    KeyEntry* const entry = table_.find(key);
+    KeyEntry* const entry = routes_.find(key);
     if (!entry || !entry->change) continue;
     entry->change->waiting.erase(member);
     if (entry->change->waiting.empty()) finish(*entry, now);
@@ -245,33 +244,8 @@ void MasterCore::forget(Member& member) {
   if (member.before) forget(*std::exchange(member.before, {}));
   if (std::exchange(member.forgotten, true)) return;
   fenceOnDisk(member);
-  if (member.fenceDurable) return forgets_.push_back(member);
+  if (member.fenceDurable) return routes_.sweep(member, Routes::Sweep::everything);
   FLUXON_MARK("master: routes are not forgotten before that is durable");
-}
-
-void MasterCore::forgetSlice() {
-  Member& member = *forgets_.front();
-  const bool all = member.forgotten && member.fenceDurable;
-  for (size_t n = 0; n < kForgetSlice; ++n) {
-    const std::optional<MemberSpace::Record> record = all ? member.space.takeRecord() : std::nullopt;
-    if (!record) {
-      const auto life = std::find_if(member.onSsd.begin(), member.onSsd.end(), [&](const auto& each) {
-        return all || each.first != member.ssdLife;
-      });
-      if (life == member.onSsd.end()) {
-        forgets_.pop_front();
-        return;
-      }
-      KeyEntry& entry = **life->second.begin();
-      dropReplica(entry, member, Medium::ssd);
-      settleRoute(entry);
-      continue;
-    }
-    if (!record->key) continue;
-    KeyEntry& entry = *record->key;
-    forgetMemory(entry, member);
-    settleRoute(entry);
-  }
 }
 
 }  // namespace fluxon::master

@@ -19,8 +19,8 @@
 //       owner has retired it does not serve, and neither this nor a later life or term may serve it again.
 //   W3. A page that was sent before that names the older value, or one that was made later names the slot that was retired. The page is
 //       handled before, during or after the change: before, the change ends the replica; during, the value is refused; after, the route
-//       has a put_id of this term, which is above all of earlier ones, or it has ended, and then bounds_ has the put_id below which
-//       nothing of the key is taken. bounds_ lives as long as the window.
+//       has a put_id of this term, which is above all of earlier ones, or it has ended, and then its bound is the put_id below which
+//       nothing of the key is taken (bounds.h).
 //   W4. The node ends before it has answered. If it is replaced by a process that has its directory, that one is told instead
 //       (tellInstead): it may be the same process, still serving. Else its lease runs out, not before windowEnd_, and the change goes
 //       on when the record on disk names that life no more: a next term takes nothing of it. This term does, if it comes back: it knows
@@ -47,12 +47,12 @@ struct Question {
 };
 
 struct AskedInWindow {
-  KeyTable& table;
+  const Routes& routes;
   const Member& member;
   std::optional<Question> operator()(const rpc::GetStart& get) const { return Question{get.key, false, true, false, get.timeLeftMs}; }
   std::optional<Question> operator()(const rpc::StatKey& stat) const { return Question{stat.key, false, true, false, stat.timeLeftMs}; }
   std::optional<Question> operator()(const rpc::RemoveKey& remove) const {
-    const KeyEntry* const entry = table.find(remove.key);
+    const KeyEntry* const entry = routes.find(remove.key);
     return Question{remove.key, true, !entry || !entry->routed(), false, remove.timeLeftMs};
   }
   std::optional<Question> operator()(const rpc::PutDone& done) const {
@@ -142,14 +142,14 @@ bool MasterCore::take(Member& member, const Listed& item) {
 // Of an earlier term: the highest put_id of a key is its latest completed put (invariant 6). Key leases have ended with their term.
 bool MasterCore::takeOfTerm(Member& member, const Listed& item) {
   if (item.lease || item.putId.term() >= identity_.term.value) return false;
-  if (const auto bound = bounds_.find(item.key); bound != bounds_.end() && item.putId < bound->second) {
+  if (item.putId < bounds_.of(item.key)) {
     FLUXON_MARK("master: an inventory lists what has ended in the window");
     return false;
   }
-  KeyEntry& entry = table_.at(item.key);
+  KeyEntry& entry = routes_.at(item.key);
   const bool known = replicaOf(entry, member, item.medium);
   if (entry.change || known || entry.putId > item.putId || (entry.putId == item.putId && entry.bytes != item.bytes)) {
-    table_.settle(entry);
+    routes_.forgetIfIdle(entry);
     return false;
   }
   if (entry.putId < item.putId) {
@@ -158,23 +158,22 @@ bool MasterCore::takeOfTerm(Member& member, const Listed& item) {
       if (older.member->state == MemberState::fenced) fenceOnDisk(*older.member);
       if (older.member->lives()) invalidate(*older.member, {std::string(entry.key), item.putId});
     }
-    dropReplicas(entry);
-    table_.setRoute(entry, item.putId, item.bytes, KeyLeaseId());
+    routes_.replace(entry, item.putId, item.bytes);
   }
-  addReplica(entry, item.at(member));
+  routes_.add(entry, item.at(member));
   return true;
 }
 
 bool MasterCore::takeDormant(Member& member, const Listed& item) {
-  KeyEntry* entry = table_.find(item.key);
+  KeyEntry* entry = routes_.find(item.key);
   if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
   const Replica taken = item.at(member);
   // With the last life, or with one before it that it had not taken over in full.
   for (const Member* before = member.before.get(); before; before = before->before.get()) {
     const Replica* const dormant = replicaOf(*entry, *before, item.medium);
     if (!dormant || dormant->ssd != taken.ssd || dormant->offset != taken.offset) continue;
-    dropReplica(*entry, *before, item.medium);
-    addReplica(*entry, taken);
+    routes_.drop(*entry, *before, item.medium);
+    routes_.add(*entry, taken);
     return true;
   }
   return false;
@@ -285,7 +284,7 @@ void MasterCore::settleWindow(Time now) {
   const bool before = std::exchange(acknowledges_, registered);
   recovering_ = !expected_.empty();
   if (recovering_ && registered) FLUXON_MARK("master: changes are acknowledged while inventories come");
-  if (!recovering_) bounds_.clear();
+  if (!recovering_) bounds_.close();
   if (!recovering_ || (registered && !before)) goOn(windowed_.takeAll(), now);
 }
 
@@ -298,22 +297,14 @@ void MasterCore::goOn(const std::vector<Deferred>& requests, Time now) {
 
 // Whether a key exists is known though more inventories may come.
 bool MasterCore::known(const std::string& key) {
-  const KeyEntry* const entry = table_.find(key);
+  const KeyEntry* const entry = routes_.find(key);
   if (entry && (readable(*entry) || entry->change || entry->putId.term() == identity_.term.value)) return true;
-  const auto bound = bounds_.find(key);
-  return bound != bounds_.end() && bound->second.term() == identity_.term.value;
-}
-
-// The route of a key ends, and nothing below that put_id may bring it back.
-void MasterCore::bound(const KeyEntry& entry, PutId below) {
-  if (!recovering_ || !below) return;
-  PutId& bound = bounds_[std::string(entry.key)];
-  bound = std::max(bound, below);
+  return bounds_.of(key).term() == identity_.term.value;
 }
 
 // What cannot be answered while the window is open waits.
 bool MasterCore::waitsForWindow(Member& member, const rpc::Request& request, Time now) {
-  const std::optional<Question> question = std::visit(AskedInWindow{table_, member}, request.body);
+  const std::optional<Question> question = std::visit(AskedInWindow{routes_, member}, request.body);
   if (!question) return false;
   if (!question->everyKey && (acknowledges_ || !question->changes) && (!question->asks || known(question->key))) return false;
   FLUXON_MARK("master: a request waits for the recovery window");

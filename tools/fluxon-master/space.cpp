@@ -81,7 +81,7 @@ Member* MasterCore::lacksSpaceForPut(Member& member, OperationId id, const rpc::
     member.space.free(extent->offset);
     return home;
   }
-  KeyEntry& entry = table_.at(request.key);
+  KeyEntry& entry = routes_.at(request.key);
   entry.puts.emplace_back(member, id);
   Put& put = member.puts[id];
   const Time deadline = now + timeLeft(request.timeLeftMs);
@@ -240,9 +240,8 @@ void MasterCore::on(Member& member, OperationId id, const rpc::ReclaimDone& done
         continue;
       }
       KeyEntry& entry = *record->key;
-      forgetMemory(entry, member);
       member.space.reclaimed(items[i].offset);
-      settleRoute(entry);
+      routes_.loseFreed(entry, member);
     } else if (result == rpc::ReclaimResult::busy) {
       ++busy;
       ++counters_.evictionsBusy;
@@ -251,8 +250,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::ReclaimDone& done
       // The owner has given the version up; its release follows.
       FLUXON_MARK("master: a victim is gone already");
       KeyEntry& entry = *record->key;
-      dropReplica(entry, member, Medium::memory);
-      settleRoute(entry);
+      routes_.lose(entry, member, Medium::memory);
     }
   }
   // One that was read when it was asked before: asking the busy ones pays.

@@ -36,7 +36,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdLife& ssd, Tim
   if (member.state == MemberState::joined) ssds_ = ssds_ - bool(member.ssdLife) + bool(life);
   if (life != member.ssdLife && !member.onSsd.empty()) {
     FLUXON_MARK("master: what was on an SSD is gone");
-    forgets_.push_back(member);
+    routes_.sweep(member, Routes::Sweep::earlierSsds);
   }
   member.ssdLife = life;
   out_.reply(member, id, rpc::Done());
@@ -46,7 +46,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdCommit& commit
   rpc::SsdTaken taken;
   for (uint32_t i = 0; i < commit.values.size(); ++i) {
     const rpc::SsdValue& item = commit.values[i];
-    KeyEntry* const entry = table_.find(item.key);
+    KeyEntry* const entry = routes_.find(item.key);
     // Nor what has a key lease: an SSD does not know of it, and a next term would take it for good.
     const bool current = entry && !entry->change && entry->putId == item.putId && entry->bytes == item.bytes && !entry->lease;
     const Replica* const here = current ? replicaOf(*entry, member, Medium::memory) : nullptr;
@@ -61,8 +61,8 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdCommit& commit
     member.space.retry(here->offset);
     const Replica* const known = replicaOf(*entry, member, Medium::ssd);
     if (known && known->ssd == member.ssdLife) continue;
-    dropReplica(*entry, member, Medium::ssd);
-    addReplica(*entry, {member, 0, member.ssdLife});
+    routes_.drop(*entry, member, Medium::ssd);
+    routes_.add(*entry, {member, 0, member.ssdLife});
   }
   out_.reply(member, id, std::move(taken));
   if (member.wantsSpace()) askVictims(member, now);
@@ -70,7 +70,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdCommit& commit
 
 void MasterCore::on(Member& member, OperationId id, const rpc::SsdEvicted& evicted, Time) {
   for (const rpc::Version& item : evicted.values) {
-    KeyEntry* const entry = table_.find(item.key);
+    KeyEntry* const entry = routes_.find(item.key);
     if (entry && loseSsd(*entry, member, item.putId, member.ssdLife)) ++counters_.ssdEvictions;
   }
   out_.reply(member, id, rpc::Done());
@@ -83,8 +83,7 @@ bool MasterCore::loseSsd(KeyEntry& entry, Member& member, PutId putId, Incarnati
     FLUXON_MARK("master: what has gone from an SSD is known no more");
     return false;
   }
-  dropReplica(entry, member, Medium::ssd);
-  settleRoute(entry);
+  routes_.lose(entry, member, Medium::ssd);
   return true;
 }
 

@@ -88,7 +88,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::GetStart& request
 void MasterCore::find(Member& member, OperationId id, const rpc::GetStart& request, Turn turn, unsigned stagings, Time now) {
   Member* const lacks = lacksSpaceForGet(member, id, request, turn, stagings, now);
   if (!lacks) return;
-  const KeyEntry* entry = table_.find(request.key);
+  const KeyEntry* entry = routes_.find(request.key);
   waitForSpace(*lacks, {member, id, request, entry ? entry->bytes : 0, {}, stagings}, request.timeLeftMs, now);
 }
 
@@ -96,7 +96,7 @@ void MasterCore::find(Member& member, OperationId id, const rpc::GetStart& reque
 // came before; it needs room at its source as well if that must stage it. Else whose segment has none.
 Member* MasterCore::lacksSpaceForGet(Member& member, OperationId id, const rpc::GetStart& request, Turn turn, unsigned stagings,
                                      Time now) {
-  KeyEntry* entry = table_.find(request.key);
+  KeyEntry* entry = routes_.find(request.key);
   if (entry && entry->change) {
     defer(*entry, member, {id, request});
     return nullptr;
@@ -177,7 +177,7 @@ void MasterCore::dropTransfer(Member& member, TransferId id) {
   }
   if (transfer.spread && transfer.spread.use_count() == 1 && transfer.spread->origin.living())
     out_.reply(*transfer.spread->origin, transfer.spread->request, transfer.spread->answer);
-  table_.settle(*transfer.key);
+  routes_.forgetIfIdle(*transfer.key);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::GetDone& done, Time now) {
@@ -204,7 +204,7 @@ void MasterCore::copyEnded(Member& member, OperationId request, TransferId id, C
   KeyEntry& entry = *transfer.key;
   rpc::CopyEnded answer{transfer.putId, false, {}};
   if (code == Code::ok && transfer.durable && entry.putId == transfer.putId && !entry.change && !has(entry, member)) {
-    addReplica(entry, {member, transfer.offset});
+    routes_.add(entry, {member, transfer.offset});
     answer.published = true;
     answer.lease = entry.lease;
     ++counters_.replicasMade;
@@ -256,7 +256,7 @@ void MasterCore::sendHome(Member& member, Put& put, OperationId request, Time no
 // A put that is done is to be on more owners: answered when the copies are made, or cannot be.
 void MasterCore::on(Member& member, OperationId id, const rpc::Spread& request, Time now) {
   const auto spread = std::make_shared<Spread>(Spread{member, id, {}});
-  KeyEntry* const entry = table_.find(request.value.key);
+  KeyEntry* const entry = routes_.find(request.value.key);
   const bool current = entry && !entry->change && entry->putId == request.value.putId;
   Member* source = nullptr;
   uint64_t copies = 0;
