@@ -4,12 +4,6 @@
 #include "master_core.h"
 
 namespace fluxon::master {
-namespace {
-
-constexpr size_t kLargestInvalidation = 1024;  // keys of one batch; one batch is in flight per owner
-
-}  // namespace
-
 void MasterCore::defer(KeyEntry& entry, Member& member, rpc::Request request) {
   FLUXON_MARK("master: a request waits for a change of its key");
   entry.deferred.push_back({member, std::move(request)});
@@ -135,9 +129,9 @@ void MasterCore::on(Member& member, OperationId id, const rpc::RemoveKey& remove
 void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Member* except, Time now) {
   const auto mustHear = [&](Member& member) {
     if (&member == except || member.lives()) return &member != except;
-    fenceOnDisk(member);
-    if (!member.fenceDurable) FLUXON_MARK("master: a change waits for a fence to be durable");
-    return !member.fenceDurable;
+    membership_.askFence(member);
+    if (member.fence != Fence::onDisk) FLUXON_MARK("master: a change waits for a fence to be durable");
+    return member.fence != Fence::onDisk;
   };
   for (const Replica& replica : entry.replicas) {
     // What the home has of an older version in memory it has retired itself, and its new value is not here yet. What is on its SSD
@@ -152,17 +146,16 @@ void MasterCore::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Me
     change->waiting.insert(member);
   }
   // What these nodes have is not known yet: they may all have an older value.
-  for (const auto& [node, expected] : expected_) {
-    const auto member = members_.find(node);
-    if (member == members_.end() || !mustHear(*member->second)) continue;
-    if (change->waiting.insert(*member->second).second) FLUXON_MARK("master: a node that lists its values is told of a change");
+  for (const MemberRef& member : window_.listing()) {
+    if (!mustHear(*member)) continue;
+    if (change->waiting.insert(member).second) FLUXON_MARK("master: a node that lists its values is told of a change");
   }
   entry.change = std::move(change);
   changing_.insert(&entry);
   const MemberSet others = entry.change->waiting;
   if (others.empty()) return finish(entry, now);
   for (const MemberRef& other : others) {
-    if (other.living()) invalidate(*other, {std::string(entry.key), entry.change->below});
+    if (other.living()) invalidations_.add(*other, {std::string(entry.key), entry.change->below});
   }
 }
 
@@ -190,38 +183,14 @@ void MasterCore::finish(KeyEntry& entry, Time now) {
   if (entry.lease && !routes_.leases().find(entry.lease)) removeKey(entry, nullptr, OperationId(), now);
   // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
   std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
-  for (Deferred& each : windowed_.take(std::string(entry.key))) deferred.push_back(std::move(each));
+  for (Deferred& each : window_.take(std::string(entry.key))) deferred.push_back(std::move(each));
   routes_.forgetIfIdle(entry);
   goOn(deferred, now);
 }
 
-void MasterCore::invalidate(Member& member, rpc::Version version) {
-  ++counters_.invalidations;
-  member.invalidations.push_back(std::move(version));
-  sendInvalidations(member);
-}
-
-void MasterCore::sendInvalidations(Member& member) {
-  if (member.invalidating || member.invalidations.empty()) return;
-  std::vector<rpc::Version> batch;
-  if (member.invalidations.size() <= kLargestInvalidation) {
-    batch = std::move(member.invalidations);
-    member.invalidations.clear();
-  } else {
-    const auto last = member.invalidations.begin() + kLargestInvalidation;
-    batch.assign(std::make_move_iterator(member.invalidations.begin()), std::make_move_iterator(last));
-    member.invalidations.erase(member.invalidations.begin(), last);
-  }
-  member.invalidating = true;
-  out_.order(member, rpc::Invalidate{{}, std::move(batch)});
-}
-
 void MasterCore::on(Member& member, OperationId id, const rpc::InvalidateDone& done, Time now) {
   out_.reply(member, id, rpc::Done());
-  const std::optional<rpc::Invalidate> order = out_.answered<rpc::Invalidate>(member, done.order);
-  if (!order) return;
-  member.invalidating = false;
-  for (const rpc::Version& item : order->below) {
+  for (const rpc::Version& item : invalidations_.answered(member, done.order)) {
     KeyEntry* entry = routes_.find(item.key);
     if (!entry || !entry->change || entry->change->below != item.putId) continue;
     // Its replicas are over now: the owner may release the extent before the other owners have answered.
@@ -229,7 +198,60 @@ void MasterCore::on(Member& member, OperationId id, const rpc::InvalidateDone& d
     routes_.drop(*entry, member, Medium::ssd);
     if (entry->change->waiting.erase(member) && entry->change->waiting.empty()) finish(*entry, now);
   }
-  sendInvalidations(member);
+  invalidations_.sendNext(member);
+}
+
+// A change whose new value ends with the member becomes a delete; one that waits for it goes on when the fence of the member is on disk.
+void MasterCore::changesWithout(Member& member) {
+  for (const std::string& key : changing()) {
+    KeyEntry* const entry = routes_.find(key);
+    if (!entry || !entry->change) continue;
+    Change& change = *entry->change;
+    if (change.waiting.count(member)) FLUXON_MARK("master: a change goes on without a fenced member");
+    if (change.waiting.count(member)) membership_.askFence(member);
+    if (change.home != member) continue;
+    // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
+    // is done.
+    FLUXON_MARK("master: a new value ends with its owner before it is the route");
+    member.space.unroute(change.offset);
+    change.home = {};
+    change.removal = true;
+    if (change.origin.living()) {
+      out_.refuse(*change.origin, change.request, Code::unavailable, "node " + member.node() + ", which was to have the value, ended");
+      change.origin = {};
+    }
+    for (const Replica& replica : entry->replicas) {
+      if (replica.member->lives() && change.waiting.insert(replica.member).second)
+        invalidations_.add(*replica.member, {std::string(entry->key), change.below});
+    }
+  }
+}
+
+// By name: ending one change may end others, and begin new ones.
+std::vector<std::string> MasterCore::changing() const {
+  std::vector<std::string> keys;
+  for (const KeyEntry* entry : changing_) keys.emplace_back(entry->key);
+  return keys;
+}
+
+// Changes need not wait for the member any more.
+void MasterCore::settleChanges(Member& member, Time now) {
+  for (const std::string& key : changing()) {
+    KeyEntry* const entry = routes_.find(key);
+    if (!entry || !entry->change) continue;
+    entry->change->waiting.erase(member);
+    if (entry->change->waiting.empty()) finish(*entry, now);
+  }
+}
+
+// Changes that wait for a member wait for the one that has its directory now.
+void MasterCore::tellInstead(Member& member, Member& next) {
+  for (KeyEntry* entry : changing_) {
+    if (entry->change->waiting.erase(member) == 0) continue;
+    FLUXON_MARK("master: the next life is told of a change instead");
+    entry->change->waiting.insert(next);
+    invalidations_.add(next, {std::string(entry->key), entry->change->below});
+  }
 }
 
 }  // namespace fluxon::master

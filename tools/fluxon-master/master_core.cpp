@@ -46,20 +46,62 @@ const std::string* keyOf(const rpc::Request& request) {
 MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::string, Incarnation> members, Time windowEnd, Outbox& outbox)
     : identity_(std::move(identity)),
       settings_(settings),
-      outbox_(outbox),
       out_(outbox),
-      bounds_(members.empty() ? Bounds::State::closed : Bounds::State::open),
+      bounds_(Bounds::State::open),
       routes_(bounds_),
       listings_(out_, routes_),
-      recovering_(false),
-      windowEnd_(windowEnd) {
-  for (const auto& [node, life] : members) {
-    if (life) expected_[node] = {life, windowEnd};
-  }
-  recovering_ = !expected_.empty();
-  if (!recovering_) bounds_.close();
-  durable_.members = std::move(members);
+      record_(outbox, std::move(members)),
+      window_(identity_.term, windowEnd, out_, routes_, bounds_, record_, members_,
+              {[this](std::vector<Deferred> requests, Time now) { goOn(requests, now); },
+               [this](Member& member, Time now) { membership_.fence(member, now); }}),
+      invalidations_(out_),
+      membership_(settings.lease, out_, record_, routes_, window_, members_,
+                  {[this](Member& member, Time now) { memberEnded(member, now); },
+                   [this](Member& member, Time now) { settleChanges(member, now); },
+                   [this](Member& member, Member& next) { tellInstead(member, next); }}),
+      inventory_(identity_.term, settings.lease, out_, routes_, bounds_, record_, window_, membership_, invalidations_) {}
+
+rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
+  return membership_.add(registration, now, member);
 }
+
+void MasterCore::leave(Member& member, Content content, Time now) {
+  if (content == Content::gone) return membership_.leave(member, now);
+  if (member.lives()) FLUXON_MARK("master: a member stops and keeps its values");
+  membership_.fence(member, now);
+}
+
+void MasterCore::persisted(uint64_t version, Time now) {
+  record_.persisted(version, now);
+  window_.persisted(version, now);
+}
+
+void MasterCore::memberEnded(Member& member, Time) {
+  while (!member.puts.empty()) abandonPut(member, member.puts.begin()->first);
+  while (!member.transfers.empty()) dropTransfer(member, member.transfers.begin()->first);
+  for (const auto& [stage, get] : std::exchange(member.staging, {})) {
+    FLUXON_MARK("master: a member ends under a get that waits for what is on its SSD");
+    dropStaged(get);
+    out_.refuse(*get.member, get.id, Code::unavailable, "node " + member.node() + " ended");
+  }
+  for (const auto& [node, other] : members_) {
+    std::erase_if(other->waiting, [&](const Waiting& waiting) {
+      const bool own = waiting.member == member;
+      if (other.get() != &member && !own) return false;
+      FLUXON_MARK("master: a member ends under a request that waits for space");
+      out_.refuse(*waiting.member, waiting.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
+      return true;
+    });
+  }
+  window_.memberEnded(member);
+  Invalidations::memberEnded(member);
+  member.orders.clear();
+  member.unstaging.clear();
+  member.toMove.clear();
+  changesWithout(member);
+}
+
+
 
 MasterCore::~MasterCore() {
   // Members that live name each other.
@@ -114,14 +156,22 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
 void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now) {
   if (member.state == MemberState::reporting && !beforeItHasJoined(request))
     return out_.refuse(member, request.id, Code::protocol, "request before the inventory is complete");
-  if (recovering_ && waitsForWindow(member, request, now)) return;
+  if (window_.open() && window_.holds(member, request, now)) return;
   std::visit([&](const auto& body) { on(member, request.id, body, now); }, request.body);
 }
 
+// Those that still cannot be answered wait again.
+void MasterCore::goOn(const std::vector<Deferred>& requests, Time now) {
+  for (const Deferred& each : requests) {
+    if (each.member.living()) dispatch(*each.member, each.request, now);
+  }
+}
+
+void MasterCore::on(Member& member, OperationId id, const rpc::InventoryPage& page, Time now) { inventory_.page(member, id, page, now); }
+
 void MasterCore::on(Member& member, OperationId id, const rpc::Heartbeat& beat, Time now) {
   for (const uint64_t offset : beat.touched) member.space.touch(offset);
-  member.leaseEnd = std::max(member.leaseEnd, leaseEnd(settings_.lease, now));
-  if (beat.serving && member.state == MemberState::joined) confirm(member, now);
+  membership_.heartbeat(member, beat.serving, now);
   out_.reply(member, id, rpc::Done());
 }
 
@@ -201,7 +251,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::PutAbort& abort, 
 void MasterCore::on(Member& member, OperationId id, const rpc::Reserve& request, Time) {
   rpc::Reserved reserved;
   // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
-  const bool none = member.hasLine() || member.draining || (ssds_ > 0 && !member.ssdLife);
+  const bool none = member.hasLine() || member.draining || (membership_.anySsd() && !member.ssdLife);
   for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
     const std::optional<Extent> extent = member.space.allocate(request.extentBytes, Use::reserved);
     if (!extent) break;
@@ -297,15 +347,10 @@ void MasterCore::tick(Time now, Time heard) {
   }
   if (now < heardUntil_) return;
   heardUntil_ = Time{0};
-  if (recovering_) tickWindow(now, heard);
+  if (window_.open()) window_.tick(now, heard);
   for (const auto& [node, member] : members_) {
-    if (member->state == MemberState::fenced && now >= member->forgetAt) forget(*member);
+    membership_.tick(*member, now, heard);
     if (!member->lives()) continue;
-    if (heard >= member->leaseEnd) {
-      FLUXON_MARK("master: a lease runs out");
-      end(*member, MemberState::fenced, now);
-      continue;
-    }
     std::erase_if(member->waiting, [&](const Waiting& waiting) {
       if (now < waiting.deadline) return false;
       FLUXON_MARK("master: a request has waited too long for space");
@@ -329,16 +374,24 @@ void MasterCore::tick(Time now, Time heard) {
 Time MasterCore::nextWake() const {
   if (heardUntil_.ns != 0) return heardUntil_;
   Time next = routes_.leases().nextEnd();
-  if (recovering_) next = std::min(next, windowWake());
+  if (window_.open()) next = std::min(next, window_.nextWake());
   for (const auto& [node, member] : members_) {
-    if (member->state == MemberState::fenced) next = std::min(next, member->forgetAt);
+    next = std::min(next, Membership::nextWake(*member));
     if (!member->lives()) continue;
-    next = std::min(next, member->leaseEnd);
     for (const Waiting& waiting : member->waiting) next = std::min(next, waiting.deadline);
     if (member->wantsSpace() && member->retryVictims.ns != 0) next = std::min(next, member->retryVictims);
     if (member->draining && member->state == MemberState::joined) next = std::min(next, member->retryMove);
   }
   return next;
+}
+
+MasterCounters MasterCore::counters() const {
+  MasterCounters sum = counters_;
+  sum.fenced = membership_.counters().fenced;
+  sum.invalidations = invalidations_.total();
+  sum.revived = inventory_.counters().revived;
+  sum.inventoryRefused = inventory_.counters().inventoryRefused;
+  return sum;
 }
 
 uint64_t MasterCore::inFlightPuts() const {

@@ -43,11 +43,15 @@
 #include <vector>
 
 #include "bounds.h"
+#include "inventory.h"
+#include "invalidations.h"
 #include "listings.h"
+#include "membership.h"
 #include "outgoing.h"
 #include "placement.h"
+#include "record.h"
 #include "routes.h"
-#include "window_queue.h"
+#include "window.h"
 
 namespace fluxon::master {
 
@@ -59,16 +63,6 @@ struct Settings {
   // again it is heard before leases are judged; judging later is always safe. 0: never.
   Duration stopped{0};
   size_t mostKeyLeases = size_t{1} << 20;  // each takes some 150 bytes, and its keys
-};
-
-// A life that nobody has.
-constexpr Incarnation kNobody{UINT64_MAX};
-
-// What must survive this process.
-struct Durable {
-  uint64_t version = 0;
-  // Node → the life whose values the next term takes. 0: none, and it serves nothing; kNobody: none, but it may serve.
-  std::map<std::string, Incarnation> members;
 };
 
 // Totals since start, for metrics.
@@ -121,14 +115,14 @@ class MasterCore {
   bool hasWork() const { return routes_.sweeping() || listings_.counting(); }
   void work();
 
-  bool recovering() const { return recovering_; }
+  bool recovering() const { return window_.open(); }
   uint64_t keys() const { return table().routes(); }
   const KeyTable& table() const { return routes_.table(); }
   const KeyLeases& keyLeases() const { return routes_.leases(); }
   const std::map<std::string, std::shared_ptr<Member>>& members() const { return members_; }
-  const Durable& durable() const { return durable_; }
-  const MasterCounters& counters() const { return counters_; }
-  uint64_t persistedVersion() const { return persisted_; }
+  const Durable& durable() const { return record_.durable(); }
+  MasterCounters counters() const;
+  uint64_t persistedVersion() const { return record_.persisted(); }
   uint64_t inFlightPuts() const;
   uint64_t transfers() const;
   // Ages, 0 when there is none.
@@ -169,45 +163,8 @@ class MasterCore {
   void sendHome(Member&, Put&, OperationId request, Time now);
   Code refusePut(const std::string& key, PutMode, KeyLeaseId, std::string& detail, Time now);
 
-  // recovery.cpp
-  // A value that an inventory lists.
-  struct Listed {
-    const std::string& key;
-    PutId putId;
-    uint64_t bytes;
-    KeyLeaseId lease;
-    Medium medium;
-    uint64_t offset = 0;  // memory: of its extent
-    Replica at(Member& member) const { return medium == Medium::ssd ? Replica{member, 0, member.ssdLife} : Replica{member, offset}; }
-  };
-  bool take(Member&, const Listed&);
-  bool takeOfTerm(Member&, const Listed&);
-  bool takeDormant(Member&, const Listed&);
-  void join(Member&);
-  void confirm(Member&, Time now);
-  static bool succeeds(const rpc::Registration&, const Member&);
-  static bool hasValuesOf(const Member&, Incarnation life);
-  bool offersLastTerm(const rpc::Registration&) const;
-  void registeredInWindow(Member&, Time now);
-  void tellInstead(Member&, Member& next);
-  void windowEndsFor(Member&, Time now);
-  void tickWindow(Time now, Time heard);
-  void givenUp(uint64_t persisted, Time now);
-  Time windowWake() const;
-  void settleWindow(Time now);
   void goOn(const std::vector<Deferred>&, Time now);
-  bool known(const std::string& key);
-  bool waitsForWindow(Member&, const rpc::Request&, Time now);
-
-  // membership.cpp
-  void end(Member&, MemberState to, Time now);
-  void settleChanges(Member&, Time now);
-  void fenceOnDisk(Member&);
-  std::vector<std::string> changing() const;
-  void forget(Member&);
-  Incarnation recorded(const std::string& node) const;
-  void record(const std::string& node, Incarnation);
-  void remove(const std::string& node);
+  void memberEnded(Member&, Time now);
 
   // transfers.cpp: gets, and copies from owner to owner
   enum class Turn { first, last };  // among those who wait for space
@@ -251,45 +208,29 @@ class MasterCore {
   void finish(KeyEntry&, Time now);
   void endPut(Member&, OperationId put);
   void abandonPut(Member&, OperationId put);
-  void invalidate(Member&, rpc::Version);
-  void sendInvalidations(Member&);
+  void changesWithout(Member&);
+  void tellInstead(Member&, Member& next);
+  void settleChanges(Member&, Time now);
+  std::vector<std::string> changing() const;
   void removeKey(KeyEntry&, Member* origin, OperationId request, Time now);
 
   PutId nextPutId() { return PutId(identity_.term, ++sequence_); }
 
   Identity identity_;
   Settings settings_;
-  Outbox& outbox_;
   Outgoing out_;
   std::map<std::string, std::shared_ptr<Member>> members_;  // by node; fenced ones until they are replaced
-  Durable durable_;
-  std::set<Incarnation> ended_;  // lives that ended in this term: none comes again
-  // What waits for a version to be durable: that a member is fenced, or an answer to it.
-  struct Settling {
-    uint64_t version;
-    MemberRef member;
-    std::optional<rpc::Reply> answer;
-  };
-  std::vector<Settling> settling_;
-  uint64_t persisted_ = 0;  // version on disk
   Time heardUntil_{0};      // after a stop: leases are judged from then on
   Bounds bounds_;
   Routes routes_;
   Listings listings_;
+  Record record_;
+  Window window_;
+  Invalidations invalidations_;
+  Membership membership_;
+  Inventory inventory_;
   std::set<KeyEntry*, ByName> changing_;  // entries with a change
-  size_t ssds_ = 0;                              // joined members with an SSD
   uint64_t rotate_ = 0;                          // over sources that are as good as each other
-  // The recovery window (recovery.cpp).
-  struct Expected {
-    Incarnation life;      // whose values are taken
-    Time until;            // it is given up then, unless it lists more
-    uint64_t givenUp = 0;  // it is not taken any more, and not waited for when this version is durable
-  };
-  std::map<std::string, Expected> expected_;  // nodes that may have values of the last term, readable or to be listed
-  bool recovering_;
-  bool acknowledges_ = false;                      // while recovering: changes are
-  WindowQueue windowed_;                           // requests that wait
-  Time windowEnd_;                                 // leases of the last term have run out
   uint64_t sequence_ = 0;
   MasterCounters counters_;
 };

@@ -32,6 +32,8 @@
 namespace fluxon::master {
 
 enum class MemberState : uint8_t { reporting, joined, left, fenced };
+// That the durable record does not name a life any more, so that no next term takes its values: not asked for before something relies on it.
+enum class Fence : uint8_t { none, asked, onDisk };
 
 // A put or get without space.
 struct Waiting {
@@ -74,7 +76,7 @@ class Member : public std::enable_shared_from_this<Member> {
   MemberState state = MemberState::reporting;
   Time registered;  // when its latest registration was sent
   bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
-  bool fenceAsked = false, fenceDurable = false;  // that its values are none any more; not before something relies on it
+  Fence fence = Fence::none;
   bool forgotten = false;                         // its replicas leave the routes as soon as that is durable
   Time forgetAt = Time::never();
   MemberRef before;                // not complete: the life whose replicas its inventory may revive, and those of that one's `before`

@@ -1,30 +1,37 @@
-// MasterCore: who takes part. Registration, fencing, farewell, what is forgotten.
+#include "membership.h"
+
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/mark.h"
-#include "master_core.h"
+#include "succession.h"
 
 namespace fluxon::master {
 namespace {
 
 constexpr uint64_t kExpected = uint64_t{1} << 24;  // values of a node that room is made for ahead
-constexpr Duration kRemember = seconds(600);  // how long the replicas of a fenced owner wait for its next life
+constexpr Duration kRemember = seconds(600);       // how long the replicas of a fenced owner wait for its next life
+
+// Of a registration, whoever it is of.
+Error senseless(const rpc::Registration& registration) {
+  if (registration.protocol != rpc::kProtocolVersion) return {Code::protocol, rpc::otherProtocol("the owner", registration.protocol)};
+  if (!validName(registration.node)) return {Code::protocol, "node name"};
+  if (!registration.label.empty() && !validName(registration.label)) return {Code::protocol, "label"};
+  if (!registration.incarnation) return {Code::protocol, "no incarnation"};
+  return {};
+}
 
 }  // namespace
 
-rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
+rpc::Registered Membership::add(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
   rpc::Registered result;
-  result.leaseMs = static_cast<uint64_t>(settings_.lease.ms());
+  result.leaseMs = static_cast<uint64_t>(lease_.ms());
   const auto refuse = [&](Code code, std::string detail) {
     result.code = code;
     result.detail = std::move(detail);
     return result;
   };
-  if (registration.protocol != rpc::kProtocolVersion) return refuse(Code::protocol, rpc::otherProtocol("the owner", registration.protocol));
-  if (!validName(registration.node)) return refuse(Code::protocol, "node name");
-  if (!registration.label.empty() && !validName(registration.label)) return refuse(Code::protocol, "label");
-  if (!registration.incarnation) return refuse(Code::protocol, "no incarnation");
+  if (const Error error = senseless(registration); !error.ok()) return refuse(error.code, error.detail);
   if (ended_.count(registration.incarnation)) FLUXON_MARK("master: a life that has ended registers");
   if (ended_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
   const auto found = members_.find(registration.node);
@@ -38,15 +45,13 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     if (!known->lives()) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
     known->connected = true;
     known->registered = registration.sent;
-    known->leaseEnd = std::max(known->leaseEnd, leaseEnd(settings_.lease, now));
+    known->leaseEnd = std::max(known->leaseEnd, leaseEnd(lease_, now));
     result.inventory = known->state == MemberState::reporting;
     if (!known->orders.empty()) FLUXON_MARK("master: orders are sent again");
     out_.ordersAgain(*known);
     member = known;
     return result;
   }
-  // Who has the directory of the life that is here has ended that one's lease in it, or was it itself. A lock or a folder proves nothing:
-  // both are names, which can be removed under a process that lives.
   const bool sameHost = known && known->registration().hostId == registration.hostId;
   if (known && known->lives() && !(sameHost && succeeds(registration, *known))) {
     FLUXON_MARK("master: a node that is alive is not replaced");
@@ -55,18 +60,18 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
                                                    : "on " + known->registration().from + "; give this one another owner.node"));
   }
   // Checked in full before anything changes: a senseless registration costs nobody anything.
-  auto fresh = std::make_shared<Member>(registration, leaseEnd(settings_.lease, now));
+  auto fresh = std::make_shared<Member>(registration, leaseEnd(lease_, now));
   for (const Extent& extent : registration.occupied) {
     if (!fresh->space.adopt(extent, Use::unrouted)) return refuse(Code::protocol, "occupied extents overlap or are none");
   }
-  fresh->inWindow = offersLastTerm(registration) && !(known && known->complete);
+  fresh->inWindow = window_.offersLastTerm(registration) && !(known && known->complete);
   if (known && known->lives()) {
     FLUXON_MARK("master: a life is replaced by the next");
-    if (fresh->inWindow) tellInstead(*known, *fresh);
+    if (fresh->inWindow) events_.replaced(*known, *fresh);
     end(*known, MemberState::fenced, now);
   }
   // Its routes are listed again, and the record goes on naming what both have.
-  if (known && fresh->inWindow) known->fenceAsked = known->fenceDurable = true;
+  if (known && fresh->inWindow) known->fence = Fence::onDisk;
   if (fresh->inWindow) {
     FLUXON_MARK("master: values of the last term are to be taken");
   } else if (registration.adopts && sameHost && known->state == MemberState::fenced && known->forgetAt != Time::never() &&
@@ -86,83 +91,70 @@ rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration,
     const uint64_t values = std::min({registration.values, registration.maxKeys, kExpected});
     member->space.expect(values);
     if (member->inWindow) routes_.expect(values);
-    registeredInWindow(*member, now);
-    if (!durable_.members.count(registration.node)) record(registration.node, Incarnation());
+    window_.registered(*member, now);
+    if (!record_.has(registration.node)) setRecord(registration.node, Incarnation());
     return result;
   }
   if (registration.adopts) {
     // Values that it offers and we do not know are still there: it drops them and comes again. This life is never joined.
     FLUXON_MARK("master: values that it does not know are refused as a whole");
-    record(registration.node, Incarnation());
-    registeredInWindow(*member, now);
+    setRecord(registration.node, Incarnation());
+    window_.registered(*member, now);
     return result;
   }
   join(*member);
-  record(registration.node, registration.incarnation);
+  record(*member);
   confirm(*member, now);
-  registeredInWindow(*member, now);
+  window_.registered(*member, now);
   return result;
 }
 
-void MasterCore::leave(Member& member, Content content, Time now) {
+void Membership::heartbeat(Member& member, bool serving, Time now) {
+  member.leaseEnd = std::max(member.leaseEnd, leaseEnd(lease_, now));
+  if (serving && member.state == MemberState::joined) confirm(member, now);
+}
+
+void Membership::join(Member& member) {
+  member.state = MemberState::joined;
+  member.complete = true;
+  ssds_ += bool(member.ssdLife);
+  if (member.before) forget(*std::exchange(member.before, {}));
+}
+
+void Membership::record(Member& member) { setRecord(member.node(), member.incarnation()); }
+
+// The owner knows which of its values are none any more. Until then it may have served them, under the lease of the last term.
+void Membership::confirm(Member& member, Time now) {
+  if (member.joinedAt.ns != 0) return;
+  member.joinedAt = now;
+  window_.over(member, now);
+}
+
+void Membership::fence(Member& member, Time now) {
+  if (member.lives()) end(member, MemberState::fenced, now);
+}
+
+void Membership::leave(Member& member, Time now) {
   if (!member.lives()) return;
-  if (content == Content::kept) FLUXON_MARK("master: a member stops and keeps its values");
-  if (content == Content::gone) FLUXON_MARK("master: a member leaves");
-  const MemberState to = content == Content::kept ? MemberState::fenced : MemberState::left;
-  end(member, to, now);
-  if (to == MemberState::fenced) return;
+  FLUXON_MARK("master: a member leaves");
+  end(member, MemberState::left, now);
   forget(member);
-  remove(member.node());
-  windowEndsFor(member, now);
+  record_.erase(member.node());
+  window_.over(member, now);
 }
 
-Incarnation MasterCore::recorded(const std::string& node) const {
-  const auto found = durable_.members.find(node);
-  return found == durable_.members.end() ? Incarnation() : found->second;
-}
-void MasterCore::record(const std::string& node, Incarnation life) {
-  if (!life && recovering_) FLUXON_MARK("master: a node whose values are refused may still serve");
-  durable_.members[node] = life || !recovering_ ? life : kNobody;
-  ++durable_.version;
-  outbox_.persist();
-}
-// The node is no member any more, and serves nothing.
-void MasterCore::remove(const std::string& node) {
-  durable_.members.erase(node);
-  ++durable_.version;
-  outbox_.persist();
+void Membership::tick(Member& member, Time now, Time heard) {
+  if (member.state == MemberState::fenced && now >= member.forgetAt) forget(member);
+  if (!member.lives() || heard < member.leaseEnd) return;
+  FLUXON_MARK("master: a lease runs out");
+  end(member, MemberState::fenced, now);
 }
 
-// The next term takes nothing of that life any more. For changes that go on without it, and before its routes are forgotten.
-void MasterCore::fenceOnDisk(Member& member) {
-  if (std::exchange(member.fenceAsked, true)) return;
-  if (const Incarnation life = recorded(member.node()); life && hasValuesOf(member, life)) record(member.node(), Incarnation());
-  if (durable_.version <= persisted_) {
-    member.fenceDurable = true;
-  } else {
-    settling_.push_back({durable_.version, member, std::nullopt});
-  }
+Time Membership::nextWake(const Member& member) {
+  return member.lives() ? member.leaseEnd : member.state == MemberState::fenced ? member.forgetAt : Time::never();
 }
 
-void MasterCore::persisted(uint64_t version, Time now) {
-  persisted_ = std::max(persisted_, version);
-  const auto later = std::find_if(settling_.begin(), settling_.end(), [&](const Settling& each) { return each.version > version; });
-  const std::vector<Settling> settled(std::make_move_iterator(settling_.begin()), std::make_move_iterator(later));
-  settling_.erase(settling_.begin(), later);
-  for (const Settling& each : settled) {
-    if (each.answer) {
-      out_.reply(*each.member, *each.answer);
-      continue;
-    }
-    each.member->fenceDurable = true;
-    settleChanges(*each.member, now);
-    if (each.member->forgotten) routes_.sweep(*each.member, Routes::Sweep::everything);
-  }
-  if (recovering_) givenUp(version, now);
-}
-
-// Nothing is asked of the member any more. Changes wait for it until its fence is durable.
-void MasterCore::end(Member& member, MemberState to, Time now) {
+void Membership::end(Member& member, MemberState to, Time now) {
   ssds_ -= member.state == MemberState::joined && bool(member.ssdLife);
   member.state = to;
   ended_.insert(member.incarnation());
@@ -170,82 +162,59 @@ void MasterCore::end(Member& member, MemberState to, Time now) {
     ++counters_.fenced;
     member.forgetAt = now + kRemember;
   }
-  while (!member.puts.empty()) abandonPut(member, member.puts.begin()->first);
-  while (!member.transfers.empty()) dropTransfer(member, member.transfers.begin()->first);
-  for (const auto& [stage, get] : std::exchange(member.staging, {})) {
-    FLUXON_MARK("master: a member ends under a get that waits for what is on its SSD");
-    dropStaged(get);
-    out_.refuse(*get.member, get.id, Code::unavailable, "node " + member.node() + " ended");
-  }
-  for (const auto& [node, other] : members_) {
-    std::erase_if(other->waiting, [&](const Waiting& waiting) {
-      const bool own = waiting.member == member;
-      if (other.get() != &member && !own) return false;
-      FLUXON_MARK("master: a member ends under a request that waits for space");
-      out_.refuse(*waiting.member, waiting.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
-      return true;
-    });
-  }
-  windowed_.forget(member);
-  member.orders.clear();
-  member.unstaging.clear();
-  member.invalidations.clear();
-  member.toMove.clear();
   // What it has not revived waits with what it has: for its next life.
   if (member.before && to != MemberState::fenced) forget(*std::exchange(member.before, {}));
-
-  for (const std::string& key : changing()) {
-    KeyEntry* const entry = routes_.find(key);
-    if (!entry || !entry->change) continue;
-    Change& change = *entry->change;
-    if (change.waiting.count(member)) FLUXON_MARK("master: a change goes on without a fenced member");
-    if (change.waiting.count(member)) fenceOnDisk(member);
-    if (change.home != member) continue;
-    // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
-    // is done.
-    FLUXON_MARK("master: a new value ends with its owner before it is the route");
-    member.space.unroute(change.offset);
-    change.home = {};
-    change.removal = true;
-    if (change.origin.living()) {
-      out_.refuse(*change.origin, change.request, Code::unavailable, "node " + member.node() + ", which was to have the value, ended");
-      change.origin = {};
-    }
-    for (const Replica& replica : entry->replicas) {
-      if (replica.member->lives() && change.waiting.insert(replica.member).second)
-        invalidate(*replica.member, {std::string(entry->key), change.below});
-    }
-  }
-  if (member.fenceDurable) settleChanges(member, now);
-}
-
-// By name: ending one change may end others, and begin new ones.
-std::vector<std::string> MasterCore::changing() const {
-  std::vector<std::string> keys;
-  for (const KeyEntry* entry : changing_) keys.emplace_back(entry->key);
-  return keys;
-}
-
-// Changes need not wait for the member any more.
-void MasterCore::settleChanges(Member& member, Time now) {
-  for (const std::string& key : changing()) {
-    KeyEntry* const entry = routes_.find(key);
-    if (!entry || !entry->change) continue;
-    entry->change->waiting.erase(member);
-    if (entry->change->waiting.empty()) finish(*entry, now);
-  }
+  events_.ended(member, now);
+  if (member.fence == Fence::onDisk) events_.fenceOnDisk(member, now);
 }
 
 // Its replicas are no replicas any more: readers ignore them already, and they leave the routes when it is on disk that the next term
 // takes none of them. A put or delete that finds no route goes on at once.
-void MasterCore::forget(Member& member) {
+void Membership::forget(Member& member) {
   FLUXON_CHECK(!member.lives(), "forgetting a member that lives");
   member.forgetAt = Time::never();
   if (member.before) forget(*std::exchange(member.before, {}));
   if (std::exchange(member.forgotten, true)) return;
-  fenceOnDisk(member);
-  if (member.fenceDurable) return routes_.sweep(member, Routes::Sweep::everything);
+  askFence(member);
+  if (member.fence == Fence::onDisk) return routes_.sweep(member, Routes::Sweep::everything);
   FLUXON_MARK("master: routes are not forgotten before that is durable");
+}
+
+void Membership::askFence(Member& member) {
+  if (member.fence != Fence::none) return;
+  if (const Incarnation life = record_.lifeOf(member.node()); life && hasValuesOf(member, life)) setRecord(member.node(), Incarnation());
+  if (record_.onDisk()) {
+    member.fence = Fence::onDisk;
+    return;
+  }
+  member.fence = Fence::asked;
+  record_.whenOnDisk([this, named = MemberRef(member)](Time now) { fenced(*named, now); });
+}
+
+void Membership::fenced(Member& member, Time now) {
+  member.fence = Fence::onDisk;
+  events_.fenceOnDisk(member, now);
+  if (member.forgotten) routes_.sweep(member, Routes::Sweep::everything);
+}
+
+// While the window is open, who is refused may still serve under a lease of the last term.
+void Membership::setRecord(const std::string& node, Incarnation life) {
+  if (!life && window_.open()) FLUXON_MARK("master: a node whose values are refused may still serve");
+  record_.set(node, life || !window_.open() ? life : kNobody);
+}
+
+void Membership::removeAbsent(const std::string& node) {
+  if (Member* const member = find(node)) {
+    member->state = MemberState::left;
+    forget(*member);
+  }
+  FLUXON_MARK("master: a node is drained that is not there");
+  record_.erase(node);
+}
+
+void Membership::setSsdLife(Member& member, Incarnation life) {
+  if (member.state == MemberState::joined) ssds_ = ssds_ - bool(member.ssdLife) + bool(life);
+  member.ssdLife = life;
 }
 
 }  // namespace fluxon::master

@@ -44,13 +44,13 @@ Member* MasterCore::lacksSpaceForPut(Member& member, OperationId id, const rpc::
     return refuse(Code::unavailable, "node " + member.node() + " is being drained and is about to leave");
   }
   // While no owner has an SSD, one that has room for the value has it itself.
-  if (asker != &member || member.draining || size > member.space.capacity() || (ssds_ > 0 && !member.ssdLife)) {
+  if (asker != &member || member.draining || size > member.space.capacity() || (membership_.anySsd() && !member.ssdLife)) {
     const std::vector<Member*> others = candidates(*asker, size, now);
     if (others.empty()) {
       uint64_t largest = 0;
       bool drained = true;
       for (const auto& [node, other] : members_) {
-        if (other->state != MemberState::joined || (ssds_ > 0 && !other->ssdLife)) continue;
+        if (other->state != MemberState::joined || (membership_.anySsd() && !other->ssdLife)) continue;
         largest = std::max(largest, other->space.capacity());
         drained &= other->draining;
       }

@@ -33,12 +33,11 @@ bool isGone(Code code) { return code == Code::miss || code == Code::corrupt || c
 // What was there is readable no longer, and leaves the routes in slices: no next term is told of it.
 void MasterCore::on(Member& member, OperationId id, const rpc::SsdLife& ssd, Time) {
   const Incarnation life = ssd.life;
-  if (member.state == MemberState::joined) ssds_ = ssds_ - bool(member.ssdLife) + bool(life);
   if (life != member.ssdLife && !member.onSsd.empty()) {
     FLUXON_MARK("master: what was on an SSD is gone");
     routes_.sweep(member, Routes::Sweep::earlierSsds);
   }
-  member.ssdLife = life;
+  membership_.setSsdLife(member, life);
   out_.reply(member, id, rpc::Done());
 }
 

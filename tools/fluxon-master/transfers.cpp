@@ -299,16 +299,10 @@ Error MasterCore::drain(const std::string& node, Time now) {
     moveOut(member, now);
     return {};
   }
-  if (!durable_.members.count(node)) return {Code::unavailable, "no node '" + node + "'"};
+  if (!record_.has(node)) return {Code::unavailable, "no node '" + node + "'"};
   // It may be serving under a lease of the last term, which this term and a next one must wait for.
-  if (recovering_) return {Code::unavailable, "node " + node + " may still be serving: the recovery window of this term is open"};
-  // It is not there: what it had is gone.
-  if (found != members_.end()) {
-    found->second->state = MemberState::left;
-    forget(*found->second);
-  }
-  FLUXON_MARK("master: a node is drained that is not there");
-  remove(node);
+  if (window_.open()) return {Code::unavailable, "node " + node + " may still be serving: the recovery window of this term is open"};
+  membership_.removeAbsent(node);
   return {};
 }
 

@@ -1,0 +1,88 @@
+#include "inventory.h"
+
+#include "base/mark.h"
+
+namespace fluxon::master {
+
+void Inventory::page(Member& member, OperationId id, const rpc::InventoryPage& page, Time now) {
+  if (member.state != MemberState::reporting) return out_.refuse(member, id, Code::protocol, "no inventory is expected");
+  window_.listed(member, leaseEnd(lease_, now));
+  // The page does not count, so the inventory is never complete: the owner drops its values and registers anew. It is not ended here,
+  // for it may still be serving under a lease of the last term.
+  const auto senseless = [&] { out_.refuse(member, id, Code::protocol, "inventory: extents overlap or are none"); };
+  const auto possible = [&](const auto& value) {
+    return !value.key.empty() && value.key.size() <= kMaxKeyBytes && value.putId && extentBytes(value.bytes) <= member.space.capacity();
+  };
+  rpc::InventoryTaken taken;
+  for (const rpc::MemoryValue& value : page.memory) {
+    if (!possible(value) || !member.space.adopt({value.offset, extentBytes(value.bytes)}, Use::inFlight)) return senseless();
+    if (take(member, {value.key, value.putId, value.bytes, value.lease, Medium::memory, value.offset})) continue;
+    member.space.unroute(value.offset);
+    taken.refused.push_back(value.offset);
+  }
+  for (uint32_t i = 0; i < page.ssd.size(); ++i) {
+    const rpc::SsdValue& value = page.ssd[i];
+    if (!possible(value)) return senseless();
+    if (!take(member, {value.key, value.putId, value.bytes, {}, Medium::ssd})) taken.refusedSsd.push_back(i);
+  }
+  ++member.pages;
+  if (page.pages != 0) member.pagesInAll = page.pages;
+  if (member.pagesInAll == 0 || member.pages < member.pagesInAll) return out_.reply(member, id, std::move(taken));
+  membership_.join(member);
+  membership_.record(member);
+  record_.whenOnDisk([this, named = MemberRef(member), id, last = std::move(taken)](Time) { out_.reply(*named, id, last); });
+}
+
+bool Inventory::take(Member& member, const Listed& item) {
+  // An SSD without a life has no values.
+  const bool somewhere = item.medium == Medium::memory || member.ssdLife;
+  if (somewhere && (member.before ? takeDormant(member, item) : window_.open() && member.inWindow && takeOfTerm(member, item))) {
+    ++counters_.revived;
+    return true;
+  }
+  FLUXON_MARK("master: a value of an inventory is refused");
+  ++counters_.inventoryRefused;
+  return false;
+}
+
+// Of an earlier term: the highest put_id of a key is its latest completed put. Key leases have ended with their term.
+bool Inventory::takeOfTerm(Member& member, const Listed& item) {
+  if (item.lease || item.putId.term() >= term_.value) return false;
+  if (item.putId < bounds_.of(item.key)) {
+    FLUXON_MARK("master: an inventory lists what has ended in the window");
+    return false;
+  }
+  KeyEntry& entry = routes_.at(item.key);
+  const bool known = replicaOf(entry, member, item.medium);
+  if (entry.change || known || entry.putId > item.putId || (entry.putId == item.putId && entry.bytes != item.bytes)) {
+    routes_.forgetIfIdle(entry);
+    return false;
+  }
+  if (entry.putId < item.putId) {
+    // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
+    for (const Replica& older : entry.replicas) {
+      if (older.member->state == MemberState::fenced) membership_.askFence(*older.member);
+      if (older.member.living()) invalidations_.add(*older.member, {std::string(entry.key), item.putId});
+    }
+    routes_.replace(entry, item.putId, item.bytes);
+  }
+  routes_.add(entry, item.at(member));
+  return true;
+}
+
+bool Inventory::takeDormant(Member& member, const Listed& item) {
+  KeyEntry* entry = routes_.find(item.key);
+  if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
+  const Replica taken = item.at(member);
+  // With the last life, or with one before it that it had not taken over in full.
+  for (const Member* before = member.before.get(); before; before = before->before.get()) {
+    const Replica* const dormant = replicaOf(*entry, *before, item.medium);
+    if (!dormant || dormant->ssd != taken.ssd || dormant->offset != taken.offset) continue;
+    routes_.drop(*entry, *before, item.medium);
+    routes_.add(*entry, taken);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace fluxon::master
