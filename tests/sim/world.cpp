@@ -538,7 +538,7 @@ void World::agree(SimOwner& owner) {
   SIM_CHECK(core.requestsPending() <= 1, name, " has ", core.requestsPending(), " requests left");  // a heartbeat
   SIM_CHECK(core.counters().refused == 0, name, ": the master has refused ", core.counters().refused, " reports");
   SIM_CHECK(member->transfers.empty(), name, " has transfers left");
-  SIM_CHECK(member->waiting.empty(), name, " has waiting requests left");
+  SIM_CHECK(member->shortage.waiting().empty(), name, " has waiting requests left");
   SIM_CHECK(member->orders.empty(), name, " has orders left");
   SIM_CHECK(member->invalidations.empty(), name, " has invalidations left");
   std::map<uint64_t, std::pair<std::string, uint64_t>> here, there;

@@ -194,7 +194,7 @@ TEST_CASE("master space: a put that finds no space by its deadline is told the n
         "4 KiB wanted, 0 B free (largest piece 0 B) of 1 MiB; 0 values (0 B) are being read and cannot be evicted (fluxonctl pins), "
         "1 MiB leased, 0 B retired, 0 B reserved, 0 B being put; 256 of 100000 keys in use");
   CHECK(w.core.counters().noSpace == 1);
-  CHECK(a.member->waiting.empty());
+  CHECK(a.member->shortage.waiting().empty());
 }
 
 TEST_CASE("master space: a waiting put ends at its caller's deadline when that is nearer") {
@@ -271,7 +271,7 @@ TEST_CASE("master space: an eviction ends when each value that is held has been 
   CHECK(w.core.evictTo("a", 0, w.now).ok());
   for (int round = 0; round < 20 && !a.orders<rpc::Reclaim>().empty(); ++round) answer(a, {"held"});
   CHECK(w.core.keys() == 1);
-  CHECK(a.member->evictTo == UINT64_MAX);
+  CHECK_FALSE(a.member->shortage.evicting());
   for (int i = 0; i < 20; ++i) {
     a.put("later" + std::to_string(i), kPageBytes);
     w.pass(milliseconds(200), {&a});

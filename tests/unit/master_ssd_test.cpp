@@ -576,10 +576,10 @@ TEST_CASE("staging: a get waits for room at the source, and at who asks") {
   b.put("vast", kSegment);
   const OperationId get = b.get("k");
   CHECK(a.orders<rpc::Stage>().empty());
-  CHECK(b.member->waiting.size() == 1);
+  CHECK(b.member->shortage.waiting().size() == 1);
   b.reclaimDone(ReclaimResult::ok);
-  CHECK(b.member->waiting.empty());
-  CHECK(a.member->waiting.size() == 1);
+  CHECK(b.member->shortage.waiting().empty());
+  CHECK(a.member->shortage.waiting().size() == 1);
   a.reclaimDone(ReclaimResult::ok);
   CHECK(a.orders<rpc::Stage>().size() == 1);
   CHECK_FALSE(b.answered(get));

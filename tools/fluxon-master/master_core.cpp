@@ -8,7 +8,6 @@
 namespace fluxon::master {
 namespace {
 
-constexpr uint64_t kLargestReserve = 256;       // extents of one reserve
 constexpr uint64_t kLongestKeyLeaseMs = uint64_t{365} * 86'400'000;
 
 // May be carried out more than once: a heartbeat, or an answer to an order, which is known by the order's id. So however far the ids of an
@@ -59,6 +58,7 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
                   {[this](Member& member, Time now) { memberEnded(member, now); },
                    [this](Member& member, Time now) { settleChanges(member, now); },
                    [this](Member& member, Member& next) { tellInstead(member, next); }}),
+      space_(settings.putWait, out_, routes_, membership_, [this](const Waiting& waiting, Time now) { return retry(waiting, now); }),
       inventory_(identity_.term, settings.lease, out_, routes_, bounds_, record_, window_, membership_, invalidations_) {}
 
 rpc::Registered MasterCore::registerOwner(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
@@ -84,15 +84,7 @@ void MasterCore::memberEnded(Member& member, Time) {
     dropStaged(get);
     out_.refuse(*get.member, get.id, Code::unavailable, "node " + member.node() + " ended");
   }
-  for (const auto& [node, other] : members_) {
-    std::erase_if(other->waiting, [&](const Waiting& waiting) {
-      const bool own = waiting.member == member;
-      if (other.get() != &member && !own) return false;
-      FLUXON_MARK("master: a member ends under a request that waits for space");
-      out_.refuse(*waiting.member, waiting.id, own ? Code::fenced : Code::unavailable, own ? "" : "node " + member.node() + " ended");
-      return true;
-    });
-  }
+  space_.memberEnded(member);
   window_.memberEnded(member);
   Invalidations::memberEnded(member);
   member.orders.clear();
@@ -108,7 +100,7 @@ MasterCore::~MasterCore() {
   for (const auto& [node, member] : members_) {
     member->puts.clear();
     member->transfers.clear();
-    member->waiting.clear();
+    member->shortage = {};
     member->staging.clear();
   }
 }
@@ -148,7 +140,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
     }
   }
   if (member.state == MemberState::joined) {
-    askVictims(member, now);
+    space_.askVictims(member, now);
     if (member.draining) moveOut(member, now);
   }
 }
@@ -193,12 +185,12 @@ Code MasterCore::refusePut(const std::string& key, PutMode mode, KeyLeaseId leas
 
 void MasterCore::on(Member& member, OperationId id, const rpc::PutStart& start, Time now) {
   // Those who wait already come first, but for those who cannot fit.
-  Member* const lacks = !member.hasLine() ? lacksSpaceForPut(member, id, start, now) : &member;
+  Member* const lacks = !SpaceQueue::hasLine(member) ? lacksSpaceForPut(member, id, start, now) : &member;
   if (!lacks) return;
   std::string detail;
   if (const Code code = refusePut(start.key, start.mode, start.lease, detail, now); code != Code::ok)
     return out_.refuse(member, id, code, detail);
-  waitForSpace(*lacks, {member, id, start, start.bytes}, start.timeLeftMs, now);
+  space_.wait(*lacks, {member, id, start, start.bytes}, start.timeLeftMs, now);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::PutDone& done, Time now) {
@@ -248,31 +240,24 @@ void MasterCore::on(Member& member, OperationId id, const rpc::PutAbort& abort, 
   out_.reply(member, id, rpc::Done());
 }
 
-void MasterCore::on(Member& member, OperationId id, const rpc::Reserve& request, Time) {
-  rpc::Reserved reserved;
-  // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
-  const bool none = member.hasLine() || member.draining || (membership_.anySsd() && !member.ssdLife);
-  for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
-    const std::optional<Extent> extent = member.space.allocate(request.extentBytes, Use::reserved);
-    if (!extent) break;
-    reserved.offsets.push_back(extent->offset);
-  }
-  out_.reply(member, id, std::move(reserved));
+void MasterCore::on(Member& member, OperationId id, const rpc::Reserve& request, Time) { space_.reserve(member, id, request); }
+void MasterCore::on(Member& member, OperationId id, const rpc::Release& release, Time now) { space_.release(member, id, release, now); }
+void MasterCore::on(Member& member, OperationId id, const rpc::ReclaimDone& done, Time now) { space_.reclaimDone(member, id, done, now); }
+
+Member* MasterCore::retry(const Waiting& waiting, Time now) {
+  if (const auto* const put = std::get_if<rpc::PutStart>(&waiting.request)) return lacksSpaceForPut(*waiting.member, waiting.id, *put, now);
+  const auto& get = std::get<rpc::GetStart>(waiting.request);
+  return lacksSpaceForGet(*waiting.member, waiting.id, get, Turn::first, waiting.stagings, now);
 }
 
-void MasterCore::on(Member& member, OperationId id, const rpc::Release& release, Time now) {
-  Code code = Code::ok;
-  for (const uint64_t offset : release.offsets) {
-    const MemberSpace::Record* record = member.space.find(offset);
-    if (record && (record->use == Use::unrouted || record->use == Use::reserved)) {
-      member.space.free(offset);
-    } else {
-      // The owner frees only what it was told is over; anything else is its mistake and must not cost us a live extent.
-      code = Code::protocol;
-    }
+Error MasterCore::evictTo(const std::string& node, uint64_t percent, Time now) {
+  bool any = false;
+  for (const auto& [name, member] : members_) {
+    if (member->state != MemberState::joined || (!node.empty() && name != node)) continue;
+    any = true;
+    space_.evictTo(*member, percent, now);
   }
-  out_.refuse(member, id, code, code == Code::ok ? "" : "release of an extent that is not over");
-  serveWaiting(member, now);
+  return any ? Error{} : Error{Code::unavailable, node.empty() ? "no node has joined" : "no node '" + node + "' has joined"};
 }
 
 // A place that the owner has given up. Its word may come late: a reclaim has been answered by `gone` before it, and a copy has brought the
@@ -288,7 +273,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Dropped& dropped,
     routes_.lose(*entry, member, Medium::memory);
   }
   out_.reply(member, id, rpc::Done());
-  serveWaiting(member, now);
+  space_.serve(member, now);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::StatKey& stat, Time) {
@@ -351,15 +336,7 @@ void MasterCore::tick(Time now, Time heard) {
   for (const auto& [node, member] : members_) {
     membership_.tick(*member, now, heard);
     if (!member->lives()) continue;
-    std::erase_if(member->waiting, [&](const Waiting& waiting) {
-      if (now < waiting.deadline) return false;
-      FLUXON_MARK("master: a request has waited too long for space");
-      ++counters_.noSpace;
-      out_.refuse(*waiting.member, waiting.id, Code::noSpace, member->space.describe(waiting.bytes));
-      return true;
-    });
-    serveWaiting(*member, now);
-    askVictims(*member, now);
+    space_.tick(*member, now);
     if (member->draining) moveOut(*member, now);
   }
   while (const KeyLeaseId lease = routes_.leases().expired(heard)) {
@@ -378,8 +355,7 @@ Time MasterCore::nextWake() const {
   for (const auto& [node, member] : members_) {
     next = std::min(next, Membership::nextWake(*member));
     if (!member->lives()) continue;
-    for (const Waiting& waiting : member->waiting) next = std::min(next, waiting.deadline);
-    if (member->wantsSpace() && member->retryVictims.ns != 0) next = std::min(next, member->retryVictims);
+    next = std::min(next, SpaceQueue::nextWake(*member));
     if (member->draining && member->state == MemberState::joined) next = std::min(next, member->retryMove);
   }
   return next;
@@ -387,6 +363,9 @@ Time MasterCore::nextWake() const {
 
 MasterCounters MasterCore::counters() const {
   MasterCounters sum = counters_;
+  sum.noSpace = space_.counters().noSpace;
+  sum.evictions = space_.counters().evictions;
+  sum.evictionsBusy = space_.counters().evictionsBusy;
   sum.fenced = membership_.counters().fenced;
   sum.invalidations = invalidations_.total();
   sum.revived = inventory_.counters().revived;

@@ -51,6 +51,7 @@
 #include "placement.h"
 #include "record.h"
 #include "routes.h"
+#include "space_queue.h"
 #include "window.h"
 
 namespace fluxon::master {
@@ -188,18 +189,9 @@ class MasterCore {
   // Not 0, and no put_id: those are the ids of other exports.
   static ExportId exportOf(OrderId stage) { return ExportId(stage.value | rpc::kStagedExport); }
 
-  // space.cpp: what waits for space, victims
+  // space.cpp
   Member* lacksSpaceForPut(Member&, OperationId, const rpc::PutStart&, Time now);
-  void waitForSpace(Member& at, Waiting, uint64_t timeLeftMs, Time now);
-  void serveWaiting(Member&, Time now);
-  void askVictims(Member&, Time now);
-  struct Lacking {
-    uint64_t bytes, extents, ofBusy;
-  };
-  Lacking lacking(const Member&) const;
-  void wantCopy(Member&, uint64_t size, Time now);
-  void backOff(Member&, Time now);
-  void askReserve(Member&);
+  Member* retry(const Waiting&, Time now);
 
   // changes.cpp: publish, remove, invalidate
   void defer(KeyEntry&, Member&, rpc::Request);
@@ -228,6 +220,7 @@ class MasterCore {
   Window window_;
   Invalidations invalidations_;
   Membership membership_;
+  SpaceQueue space_;
   Inventory inventory_;
   std::set<KeyEntry*, ByName> changing_;  // entries with a change
   uint64_t rotate_ = 0;                          // over sources that are as good as each other

@@ -28,22 +28,13 @@
 #include "key_table.h"
 #include "member_space.h"
 #include "rpc/messages.h"
+#include "shortage.h"
 
 namespace fluxon::master {
 
 enum class MemberState : uint8_t { reporting, joined, left, fenced };
 // That the durable record does not name a life any more, so that no next term takes its values: not asked for before something relies on it.
 enum class Fence : uint8_t { none, asked, onDisk };
-
-// A put or get without space.
-struct Waiting {
-  MemberRef member;  // who asked
-  OperationId id;
-  std::variant<rpc::PutStart, rpc::GetStart> request;
-  uint64_t bytes;  // payload
-  Time deadline;
-  unsigned stagings = 0;  // that have failed this get
-};
 
 // A get that is answered when the value can be fetched from where the source brings it from its SSD.
 struct StagedGet {
@@ -87,15 +78,6 @@ class Member : public std::enable_shared_from_this<Member> {
   bool draining = false;
   bool leaving = false;            // has been told to leave
   bool finishing = false;          // draining, and nothing is left to move: no put begins here any more
-  uint64_t evictTo = UINT64_MAX;   // victims go until no more than this is in use,
-  uint64_t evictLeft = 0;          // but no more than what was too much when that was asked for: later puts are not meant
-  uint64_t copyWanted = 0;         // bytes that a copy to here did not find
-  bool mayFit(const Waiting& each) const { return extentBytes(each.bytes) <= space.reachable(); }
-  // Who comes now goes behind one of those who wait. Those who cannot fit keep nobody waiting.
-  bool hasLine() const {
-    return std::any_of(waiting.begin(), waiting.end(), [this](const Waiting& each) { return mayFit(each); });
-  }
-  bool wantsSpace() const { return !waiting.empty() || evictTo != UINT64_MAX || copyWanted > 0; }
   std::vector<uint64_t> toMove;    // draining: extents not looked at yet
   Time retryMove{0};
   bool connected = true;
@@ -108,19 +90,12 @@ class Member : public std::enable_shared_from_this<Member> {
   AnswerLog answers;
   std::unordered_map<OperationId, Put> puts;
   std::map<TransferId, Transfer> transfers;  // into this member
-  std::deque<Waiting> waiting;  // for space here, in order
+  Shortage shortage;
   std::map<OrderId, rpc::Order> orders;              // sent, not answered
   std::map<OrderId, StagedGet> staging;              // by the Stage in `orders`, while somebody still wants it
   std::map<OrderId, uint64_t> unstaging;             // by the Unstage in `orders`: the offset of the extent that it frees
   std::vector<rpc::Version> invalidations;           // to be sent when the batch in flight has been answered
   bool invalidating = false;
-  uint64_t evictions = 0;
-  // Victims are asked in rounds: each once, so the busy ones do not hide the others. The next round begins at retryVictims, 0: this one
-  // has not met a busy one; a round is over when nobody is left to ask.
-  Time retryVictims{0};
-  bool roundOver = false;
-  Time roundEnded{0};
-  Duration busyBackOff{0};
 };
 
 inline void MemberRef::hold() {

@@ -92,7 +92,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
       out.setInFlightBytes(space.bytes(Use::inFlight));
       out.setRetiredBytes(space.bytes(Use::unrouted));
       out.setReplicas(space.replicas());
-      out.setWaitingPuts(member->waiting.size());
+      out.setWaitingPuts(member->shortage.waiting().size());
       out.setSsdLife(member->ssdLife.value);
       out.setSsdReplicas(member->ssdReplicas());
     }
@@ -435,7 +435,7 @@ std::string Service::metrics() const {
           space.bytes(Use::unrouted));
     bytes("fluxon_master_segment_busy_bytes", "Bytes of replicas that were being read when they were asked to go last.", space.busyBytes());
     bytes("fluxon_master_ssd_replicas", "Values on the owner's SSD.", member->ssdReplicas());
-    bytes("fluxon_master_puts_waiting", "Puts that wait for space.", member->waiting.size());
+    bytes("fluxon_master_puts_waiting", "Puts that wait for space.", member->shortage.waiting().size());
   }
   return page.text();
 }

@@ -64,7 +64,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::SsdCommit& commit
     routes_.add(*entry, {member, 0, member.ssdLife});
   }
   out_.reply(member, id, std::move(taken));
-  if (member.wantsSpace()) askVictims(member, now);
+  if (member.shortage.any()) space_.askVictims(member, now);
 }
 
 void MasterCore::on(Member& member, OperationId id, const rpc::SsdEvicted& evicted, Time) {
@@ -114,7 +114,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Staged& staged, T
     FLUXON_MARK("master: what is staged is not wanted any more");
     if (staged.code == Code::ok) return unstage(member, staged.order, order->to.offset);
     member.space.free(order->to.offset);
-    return serveWaiting(member, now);
+    return space_.serve(member, now);
   }
   StagedGet get = std::move(waiting->second);
   member.staging.erase(waiting);
@@ -130,8 +130,8 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Staged& staged, T
     get.request.avoid = member.node();
     find(*get.member, get.id, get.request, Turn::first, get.stagings, now);
   }
-  serveWaiting(member, now);
-  serveWaiting(*get.member, now);
+  space_.serve(member, now);
+  space_.serve(*get.member, now);
 }
 
 // The get goes on without it. Nobody has heard of its target, and there is nothing to unstage.
@@ -151,7 +151,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Unstaged& unstage
   if (!out_.answered<rpc::Unstage>(member, unstaged.order)) return;
   const auto place = member.unstaging.extract(unstaged.order);
   member.space.free(place.mapped());
-  serveWaiting(member, now);
+  space_.serve(member, now);
 }
 
 }  // namespace fluxon::master

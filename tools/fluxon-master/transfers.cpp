@@ -89,7 +89,7 @@ void MasterCore::find(Member& member, OperationId id, const rpc::GetStart& reque
   Member* const lacks = lacksSpaceForGet(member, id, request, turn, stagings, now);
   if (!lacks) return;
   const KeyEntry* entry = routes_.find(request.key);
-  waitForSpace(*lacks, {member, id, request, entry ? entry->bytes : 0, {}, stagings}, request.timeLeftMs, now);
+  space_.wait(*lacks, {member, id, request, entry ? entry->bytes : 0, {}, stagings}, request.timeLeftMs, now);
 }
 
 // nullptr: answered, or to be answered when it is staged. Only a value that must be brought here needs room, and waits behind those who
@@ -122,7 +122,7 @@ Member* MasterCore::lacksSpaceForGet(Member& member, OperationId id, const rpc::
               std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity()));
     return nullptr;
   }
-  if (turn == Turn::last && member.hasLine()) return &member;
+  if (turn == Turn::last && SpaceQueue::hasLine(member)) return &member;
   const std::optional<Extent> extent = member.space.allocate(entry->bytes, Use::inFlight);
   if (!extent) return &member;
   const bool staged = replica->ssd && !own;
@@ -274,7 +274,7 @@ void MasterCore::on(Member& member, OperationId id, const rpc::Spread& request, 
     if (has(*entry, *other)) continue;
     const std::optional<Extent> extent = other->space.allocate(entry->bytes, Use::inFlight);
     if (!extent) {
-      wantCopy(*other, extentBytes(entry->bytes), now);
+      space_.wantCopy(*other, extentBytes(entry->bytes), now);
       continue;
     }
     Transfer transfer{entry, entry->putId, extent->offset, entry->bytes};
@@ -368,7 +368,7 @@ bool MasterCore::moveAway(KeyEntry& entry, Member& from, Time now) {
     to->space.free(extent->offset);
   }
   const auto able = std::find_if(others.begin(), others.end(), [&](const Member* to) { return size <= to->space.reachable(); });
-  if (able != others.end()) wantCopy(**able, size, now);
+  if (able != others.end()) space_.wantCopy(**able, size, now);
   return false;
 }
 
