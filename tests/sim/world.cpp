@@ -452,7 +452,7 @@ void World::rest() {
   }
   const auto settle = [&] {
     if (!master_.up()) return;
-    for (const auto& [node, member] : master_.core().members()) member->draining = member->finishing = false;
+    for (const auto& [node, member] : master_.core().members()) member->drain = master::Drain::no;
   };
   settle();
   advance(scheduler_.now() + settings_.lease * 6 + seconds(5));

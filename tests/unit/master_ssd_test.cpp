@@ -761,7 +761,7 @@ TEST_CASE("ssd: a drain leaves what is on the SSD alone, and moves nothing that 
   w.evict(b);
   CHECK(w.core.drain("a", w.now).ok());
   CHECK(b.orders<rpc::Replicate>().empty());
-  CHECK(a.member->leaving);
+  CHECK((a.member->drain == Drain::toldToLeave));
 }
 
 TEST_CASE("ssd: a value that is on an SSD as well is the first of the next victims") {

@@ -409,7 +409,7 @@ TEST_CASE("drain: puts of its clients go on meanwhile and keep it from nothing, 
   std::vector<OperationId> puts;
   int passed = 0;
   for (int round = 0; round < 100 && !a.told<rpc::Leave>(); ++round) {
-    while (puts.size() < 12 && !a.member->finishing) {
+    while (puts.size() < 12 && !a.member->finishing()) {
       puts.push_back(startFor(a, "p" + std::to_string(passed++), 5000));
       REQUIRE(a.code(puts.back()) == Code::ok);
       a.done(puts.back());

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -51,6 +52,17 @@ struct Replica {
 // A copy of a value on its way into a member's segment, asked for by that member's get (the GetStart) or ordered (the Replicate).
 using TransferId = std::variant<OperationId, OrderId>;
 
+// Another member that shall have the value of a put. The put's own extent is where the writer fills it.
+struct PutHome {
+  MemberRef member;
+  uint64_t offset = 0;  // there
+  OperationId done;     // the PutDone that waits for the copy, 0: none yet
+  OrderId copy;         // the Replicate, 0: not yet
+};
+
+// What has come to a key since a put of it began. A delete counts for more.
+enum class Overtaken : uint8_t { no, byPut, byDelete };
+
 struct Put {
   OperationId operation;
   KeyEntry* key = nullptr;
@@ -60,21 +72,28 @@ struct Put {
   PutMode mode;
   KeyLeaseId lease;
   Time deadline;            // after it the put no longer counts as in flight for others
-  bool superseded = false;  // a delete came after its start: done answers "overwritten"
-  bool passed = false;      // another put of the key became its route after its start
-  // A put whose value shall lie at another member; `offset` is where the writer fills it.
-  MemberRef home;
-  uint64_t homeOffset = 0;
-  OperationId done;         // the PutDone that waits for the copy
-  OrderId copy;             // the Replicate, 0: not yet
   Time since{0};            // it has begun
+  Overtaken overtaken = Overtaken::no;
+  std::optional<PutHome> home;  // none: its member has the value
 };
 
-// A spread, answered when its copies have ended; the last one drops its reference.
+// A Spread, answered when its copies have ended; the last one drops its reference.
 struct Spread {
   MemberRef origin;
   OperationId request;
   rpc::SpreadEnded answer;
+};
+
+// A put whose only copy a transfer will be.
+struct OfPut {
+  MemberRef origin;
+  OperationId put;
+};
+
+// The order by which another source brings a value from its SSD to a place in its segment.
+struct StagedAt {
+  OrderId order;
+  uint64_t offset = 0;
 };
 
 struct Transfer {
@@ -82,15 +101,12 @@ struct Transfer {
   PutId putId;
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  bool durable = false;       // it may become a replica
   MemberRef source;
-  Incarnation ssd;            // it comes from the source's SSD in that life; 0: from its memory
-  OrderId stage;              // the order by which another source brings it from there to `staging` in its segment, 0: it does not
-  uint64_t staging = 0;
-  MemberRef origin;           // of a put whose only copy this will be: who put it, and
-  OperationId put;            // its operation
-  std::shared_ptr<Spread> spread;
   Time since{0};              // it has begun
+  bool durable = false;       // it may become a replica
+  Incarnation ssd{};          // it comes from the source's SSD in that life; 0: from its memory
+  std::optional<StagedAt> stage;
+  std::variant<std::monostate, OfPut, std::shared_ptr<Spread>> purpose;  // none: a get, or a drain
 };
 
 // A revoked key lease; answered when the last change that deletes one of its keys is over and drops its reference.
@@ -106,17 +122,21 @@ struct Copied {
   OperationId request;
 };
 
-// A publish or a delete that waits until every other owner has invalidated its replica.
-struct Change {
-  MemberRef origin;  // whom the reply goes to; nobody: a key lease ran out
-  OperationId request;
-  bool removal = false;
-  PutId below;             // replicas below it go; the put_id of the put that is published
-  MemberRef home;          // who has the new replica
-  uint64_t offset = 0;     // of it
-  OperationId copyDone;    // of a value that was copied to its home: the ReplicateDone there that waits for an answer
+// What a publish brings.
+struct NewValue {
+  MemberRef home;          // who has it
+  uint64_t offset = 0;
   uint64_t bytes = 0;
   KeyLeaseId lease;
+  OperationId copyDone;    // it was copied to its home: the ReplicateDone there that waits for an answer
+};
+
+// A publish or a delete that waits until every other owner has invalidated its replica.
+struct Change {
+  MemberRef origin;        // whom the reply goes to; nobody: a key lease ran out
+  OperationId request;
+  PutId below;             // replicas below it go; the put_id of the put that is published
+  std::optional<NewValue> value;  // none: a delete
   MemberSet waiting;
   std::vector<std::shared_ptr<Revoke>> revokes;
 };

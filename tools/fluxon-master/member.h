@@ -1,5 +1,5 @@
-// Member: one incarnation of one owner, as its master sees it: its space, the puts that it has begun, the answers that it may
-// ask for again, and the orders that it has not carried out yet.
+// Member: one incarnation of one owner, as its master sees it. Each part of the core keeps here what it knows of the member, and changes
+// nothing else of it.
 //
 // Life:   reporting ──(its inventory is complete, or it has no values)──► joined
 //         reporting, joined ──(lease ran out, a new incarnation registered, stopped keeping its values)──► fenced
@@ -33,8 +33,10 @@
 namespace fluxon::master {
 
 enum class MemberState : uint8_t { reporting, joined, left, fenced };
-// That the durable record does not name a life any more, so that no next term takes its values: not asked for before something relies on it.
+// The durable record does not name the life any more, so that no next term takes its values. Not asked for before something relies on it.
 enum class Fence : uint8_t { none, asked, onDisk };
+// Its values are brought to others (drains.h); from `finishing` on no put begins there.
+enum class Drain : uint8_t { no, moving, finishing, toldToLeave };
 
 // A get that is answered when the value can be fetched from where the source brings it from its SSD.
 struct StagedGet {
@@ -48,10 +50,10 @@ class Member : public std::enable_shared_from_this<Member> {
  public:
   Member(rpc::Registration registration, Time end)
       : registration_(std::move(registration)),
+        space(registration_.segmentBytes, registration_.maxKeys),
         registered(registration_.sent),
         leaseEnd(end),
-        ssdLife(registration_.ssdLife),
-        space(registration_.segmentBytes, registration_.maxKeys) {}
+        ssdLife(registration_.ssdLife) {}
 
   const std::string& node() const { return registration_.node; }
   Incarnation incarnation() const { return registration_.incarnation; }
@@ -65,37 +67,52 @@ class Member : public std::enable_shared_from_this<Member> {
 
  public:
   MemberState state = MemberState::reporting;
-  Time registered;  // when its latest registration was sent
   bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
+  bool connected = true;
+  MemberSpace space;
+
+  // Membership's
+  Time registered;                 // when its latest registration was sent
+  Time leaseEnd;                   // counted from the last answer, with margin: after it the owner certainly serves nothing
+  Time joinedAt{0};                // when it was heard to have joined; 0: not yet
+  Incarnation ssdLife;             // of what is on its SSD; 0: nothing can be there
   Fence fence = Fence::none;
-  bool forgotten = false;                         // its replicas leave the routes as soon as that is durable
+  bool forgotten = false;          // its replicas leave the routes as soon as its fence is on disk
   Time forgetAt = Time::never();
   MemberRef before;                // not complete: the life whose replicas its inventory may revive, and those of that one's `before`
   bool inWindow = false;           // its inventory is that of an earlier term
   bool complete = false;           // its inventory is, or it had none
-  uint64_t pages = 0, pagesInAll = 0;  // of the inventory: that have come, and how many there are, when that is known
-  Time joinedAt{0};                // when it was heard to have joined; 0: not yet
-  bool draining = false;
-  bool leaving = false;            // has been told to leave
-  bool finishing = false;          // draining, and nothing is left to move: no put begins here any more
-  std::vector<uint64_t> toMove;    // draining: extents not looked at yet
-  Time retryMove{0};
-  bool connected = true;
-  Time leaseEnd;  // counted from the last answer, with margin: after it the owner certainly serves nothing
-  Incarnation ssdLife;  // of what is on its SSD; 0: nothing can be there
-  // Keys with a replica on its SSD, by the life of the SSD. Those of other lives than ssdLife leave the routes a slice at a time.
+
+  // Inventory's
+  uint64_t pages = 0, pagesInAll = 0;  // that have come, and how many there are, when that is known
+
+  // Outgoing's
+  AnswerLog answers;
+  std::map<OrderId, rpc::Order> orders;     // sent, not answered
+
+  // Routes'. Keys with a replica on its SSD, by the life of the SSD. Those of other lives than ssdLife leave the routes in slices.
   std::map<Incarnation, std::set<KeyEntry*, ByName>> onSsd;
   size_t ssdReplicas() const { return onSsd.count(ssdLife) ? onSsd.at(ssdLife).size() : 0; }
-  MemberSpace space;
-  AnswerLog answers;
+
+  // Puts', Transfers', Staging's
   std::unordered_map<OperationId, Put> puts;
   std::map<TransferId, Transfer> transfers;  // into this member
-  Shortage shortage;
-  std::map<OrderId, rpc::Order> orders;              // sent, not answered
-  std::map<OrderId, StagedGet> staging;              // by the Stage in `orders`, while somebody still wants it
-  std::map<OrderId, uint64_t> unstaging;             // by the Unstage in `orders`: the offset of the extent that it frees
-  std::vector<rpc::Version> invalidations;           // to be sent when the batch in flight has been answered
+  std::map<OrderId, StagedGet> staging;      // by the Stage in `orders`, while somebody still wants it
+  std::map<OrderId, uint64_t> unstaging;     // by the Unstage in `orders`: the offset of the extent that it frees
+
+  // Invalidations'
+  std::vector<rpc::Version> invalidations;   // to be sent when the batch under way has been answered
   bool invalidating = false;
+
+  // SpaceQueue's
+  Shortage shortage;
+
+  // Drains'
+  Drain drain = Drain::no;
+  bool draining() const { return drain != Drain::no; }
+  bool finishing() const { return drain >= Drain::finishing; }
+  std::vector<uint64_t> toMove;    // extents not looked at yet
+  Time retryMove{0};
 };
 
 inline void MemberRef::hold() {

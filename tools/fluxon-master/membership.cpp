@@ -82,7 +82,7 @@ rpc::Registered Membership::add(const rpc::Registration& registration, Time now,
     known->forgetAt = Time::never();  // its replicas are revived or forgotten when the inventory is complete
   }
   // A drain holds until the node has left, whatever becomes of its owner meanwhile.
-  fresh->draining = known && known->draining && known->state != MemberState::left;
+  if (known && known->draining() && known->state != MemberState::left) fresh->drain = Drain::moving;
   result.inventory = fresh->before || fresh->inWindow;
   if (known && !fresh->before) forget(*known);
   members_[registration.node] = member = std::move(fresh);

@@ -57,6 +57,7 @@ class Outgoing {
   void ordersAgain(Member& member) {
     for (const auto& [id, order] : member.orders) outbox_.send(member, rpc::messageOf(order));
   }
+  static void memberEnded(Member& member) { member.orders.clear(); }
   // What is not answered, and said again if need be.
   template <class T>
   void tell(Member& member, T message) {

@@ -71,7 +71,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
                           : member->state == MemberState::fenced    ? "fenced"
                           : !member->connected                      ? "silent"
                           : member->state == MemberState::reporting ? "reporting"
-                          : member->draining                        ? "draining"
+                          : member->draining()                        ? "draining"
                                                                     : "joined";
       out.setNode(node);
       out.setState(state);

@@ -18,7 +18,7 @@ constexpr size_t kReplicasToKeepAhead = 32;
 void SpaceQueue::reserve(Member& member, OperationId id, const rpc::Reserve& request) {
   rpc::Reserved reserved;
   // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
-  const bool none = hasLine(member) || member.draining || (membership_.anySsd() && !member.ssdLife);
+  const bool none = hasLine(member) || member.draining() || (membership_.anySsd() && !member.ssdLife);
   for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
     const std::optional<Extent> extent = member.space.allocate(request.extentBytes, Use::reserved);
     if (!extent) break;
@@ -91,12 +91,13 @@ void SpaceQueue::wantCopy(Member& member, uint64_t size, Time now) {
 // What victims are to make of the space: bytes that are free, or about to be; of that for one who waits and finds the free ones in
 // pieces; bytes that somebody lacks who cannot fit, which only those can give who were being read.
 SpaceQueue::Lacking SpaceQueue::lacking(const Member& member) {
+  const Shortage& shortage = member.shortage;
   const MemberSpace& space = member.space;
-  Lacking lacking{space.freeAhead(), member.shortage.waiting_.size() + std::min<uint64_t>(space.maxExtents() / 50, 256), 0};
-  uint64_t first = member.shortage.copyWanted_;
+  Lacking lacking{space.freeAhead(), shortage.waiting_.size() + std::min<uint64_t>(space.maxExtents() / 50, 256), 0};
+  uint64_t first = shortage.copyWanted_;
   if (first > space.reachable()) first = 0;
   lacking.bytes += first;
-  for (const Waiting& waiting : member.shortage.waiting_) {
+  for (const Waiting& waiting : shortage.waiting_) {
     const uint64_t size = extentBytes(waiting.bytes);
     if (mayFit(member, waiting)) {
       lacking.bytes += size;
@@ -105,8 +106,9 @@ SpaceQueue::Lacking SpaceQueue::lacking(const Member& member) {
       lacking.ofBusy = size - space.reachable();
     }
   }
-  if (member.shortage.evictTo_ != UINT64_MAX) {
-    lacking.bytes = std::max(lacking.bytes, std::min(space.capacity() - member.shortage.evictTo_, space.freeBytes() + member.shortage.evictLeft_));
+  if (shortage.evictTo_ != UINT64_MAX) {
+    const uint64_t asked = space.freeBytes() + shortage.evictLeft_;
+    lacking.bytes = std::max(lacking.bytes, std::min(space.capacity() - shortage.evictTo_, asked));
   }
   lacking.bytes = std::min(lacking.bytes, space.capacity());
   // Enough free, but in pieces: more has to go until the first one fits.
@@ -117,17 +119,19 @@ SpaceQueue::Lacking SpaceQueue::lacking(const Member& member) {
 }
 
 void SpaceQueue::askVictims(Member& member, Time now) {
+  Shortage& shortage = member.shortage;
   MemberSpace& space = member.space;
-  if (member.shortage.nextRound_.ns != 0 && now >= member.shortage.nextRound_) {
-    member.shortage.nextRound_ = Time{0};
-    member.shortage.roundOver_ = false;
+  if (shortage.nextRound_.ns != 0 && now >= shortage.nextRound_) {
+    shortage.nextRound_ = Time{0};
+    shortage.roundOver_ = false;
     space.retryBusy();
   }
-  if (member.shortage.evictTo_ != UINT64_MAX && (member.shortage.evictLeft_ == 0 || space.capacity() - space.freeBytes() <= member.shortage.evictTo_)) {
-    member.shortage.evictTo_ = UINT64_MAX;
+  const uint64_t used = space.capacity() - space.freeBytes();
+  if (shortage.evicting() && (shortage.evictLeft_ == 0 || used <= shortage.evictTo_)) {
+    shortage.evictTo_ = UINT64_MAX;
   }
-  if (member.shortage.copyWanted_ > 0 && space.largestFree() >= member.shortage.copyWanted_) member.shortage.copyWanted_ = 0;
-  if (!member.shortage.any() && space.replicas() < kReplicasToKeepAhead) return;
+  if (shortage.copyWanted_ > 0 && space.largestFree() >= shortage.copyWanted_) shortage.copyWanted_ = 0;
+  if (!shortage.any() && space.replicas() < kReplicasToKeepAhead) return;
   const Lacking lacks = lacking(member);
   std::vector<uint64_t> victims = space.takeVictims(lacks.bytes, lacks.extents, kVictimsAtOnce);
   if (lacks.ofBusy > 0 && victims.size() < kVictimsAtOnce) {
@@ -137,14 +141,14 @@ void SpaceQueue::askVictims(Member& member, Time now) {
   }
   if (victims.empty()) {
     // What may go has gone, and each of the others has been asked.
-    if (member.shortage.any() && space.bytes(Use::reclaiming) == 0 && !std::exchange(member.shortage.roundOver_, true)) {
+    if (shortage.any() && space.bytes(Use::reclaiming) == 0 && !std::exchange(shortage.roundOver_, true)) {
       askReserve(member);
-      member.shortage.evictTo_ = UINT64_MAX, member.shortage.copyWanted_ = 0;
+      shortage.evictTo_ = UINT64_MAX, shortage.copyWanted_ = 0;
       // Everybody has been asked: asking again at once would ask the same ones. The pauses grow while rounds follow each other in vain.
-      Duration& pause = member.shortage.busyBackOff_;
-      if (now - std::exchange(member.shortage.roundEnded_, now) > kMostBackOff * 2) pause = Duration{0};
+      Duration& pause = shortage.busyBackOff_;
+      if (now - std::exchange(shortage.roundEnded_, now) > kMostBackOff * 2) pause = Duration{0};
       pause = std::clamp(pause * 2, kLeastBackOff, kMostBackOff);
-      member.shortage.nextRound_ = now + pause;
+      shortage.nextRound_ = now + pause;
     }
     return;
   }
@@ -209,6 +213,16 @@ void SpaceQueue::evictTo(Member& member, uint64_t percent, Time now) {
   shortage.evictLeft_ = used - std::min(used, shortage.evictTo_);
   shortage.nextRound_ = now;
   askVictims(member, now);
+}
+
+Error SpaceQueue::evictTo(const std::string& node, uint64_t percent, Time now) {
+  bool any = false;
+  for (const auto& [name, member] : membership_.all()) {
+    if (member->state != MemberState::joined || (!node.empty() && name != node)) continue;
+    any = true;
+    evictTo(*member, percent, now);
+  }
+  return any ? Error{} : Error{Code::unavailable, node.empty() ? "no node has joined" : "no node '" + node + "' has joined"};
 }
 
 void SpaceQueue::tick(Member& member, Time now) {

@@ -38,8 +38,8 @@ class SpaceQueue {
   void askVictims(Member&, Time now);
   // A copy to there found no room.
   void wantCopy(Member&, uint64_t size, Time now);
-  // Victims go until at most `percent` of the segment is in use.
-  void evictTo(Member&, uint64_t percent, Time now);
+  // Victims go until at most `percent` of the node's segment is in use; empty: of each.
+  Error evictTo(const std::string& node, uint64_t percent, Time now);
 
   void tick(Member&, Time now);
   static Time nextWake(const Member&);
@@ -53,6 +53,7 @@ class SpaceQueue {
   };
   static Lacking lacking(const Member&);
   static bool mayFit(const Member&, const Waiting&);
+  void evictTo(Member&, uint64_t percent, Time now);
   void askReserve(Member&);
 
   Duration patience_;

@@ -79,7 +79,6 @@ class Window {
   void persisted(uint64_t version, Time now);
 
  private:
-  // Waits until the version is on disk that names it no more.
   struct Expected {
     Incarnation life;      // whose values are taken
     Time until;            // it is given up then, unless it lists more

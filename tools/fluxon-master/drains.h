@@ -1,0 +1,49 @@
+// Drains: values that nobody else has are brought from a node to others, a few at a time; then its owner may leave. What is on its SSD
+// alone goes with it.
+//
+//   no ──drain──► moving ──nothing is left to move──► finishing ──no put is under way──► told to leave, again until it has
+//   ▲                └───────── undrain ◄────────────────┘  (values that come meanwhile are moved as well)
+//   finishing   no put begins at the node
+// One thread.
+#pragma once
+
+#include <string>
+
+#include "membership.h"
+#include "outgoing.h"
+#include "record.h"
+#include "space_queue.h"
+#include "window.h"
+
+namespace fluxon::master {
+
+class Transfers;
+
+class Drains {
+ public:
+  Drains(Outgoing& out, const Record& record, const Window& window, Membership& membership, SpaceQueue& space, Transfers& transfers)
+      : out_(out), record_(record), window_(window), membership_(membership), space_(space), transfers_(transfers) {}
+
+  Error begin(const std::string& node, Time now);
+  Error end(const std::string& node);
+
+  // Moves some more, if the node is being drained.
+  void goOn(Member&, Time now);
+  // A copy from there has ended.
+  void copyEnded(Member& from, Time now);
+  static Time nextWake(const Member&);
+  static void memberEnded(Member& member) { member.toMove.clear(); }
+
+ private:
+  bool moveAway(KeyEntry&, Member& from, Time now);
+  void letLeave(Member&, Time now);
+
+  Outgoing& out_;
+  const Record& record_;
+  const Window& window_;
+  Membership& membership_;
+  SpaceQueue& space_;
+  Transfers& transfers_;
+};
+
+}  // namespace fluxon::master

@@ -1,0 +1,66 @@
+// Gets: where a value is to be read, or from where it is to be brought to the one who asks (transfers.h). What is in nobody's memory comes
+// from an SSD: of the one who asks, or of another host, where it is staged first (staging.h).
+//
+// Only a value that must be brought needs room, and waits behind those who came before; it needs room at its source as well if that must
+// stage it. One thread.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "changes.h"
+#include "outgoing.h"
+#include "routes.h"
+#include "space_queue.h"
+#include "staging.h"
+#include "transfers.h"
+
+namespace fluxon::master {
+
+struct GetCounters {
+  uint64_t gets = 0, getMisses = 0, fetches = 0, ssdLoads = 0;
+};
+
+class Gets {
+ public:
+  Gets(Outgoing& out, Routes& routes, SpaceQueue& space, Changes& changes, Transfers& transfers, Staging& staging)
+      : out_(out), routes_(routes), space_(space), changes_(changes), transfers_(transfers), staging_(staging) {}
+
+  enum class Turn { first, last };  // among those who wait for space
+  void start(Member&, OperationId, const rpc::GetStart&, Time now);
+  // Looks for a source; the get waits if there is no room. `stagings`: that have failed it.
+  void find(Member&, OperationId, const rpc::GetStart&, Turn, unsigned stagings, Time now);
+  // Once more, for one that waits for space. nullptr: it waits no more, else whose segment has no room.
+  Member* retry(Member&, OperationId, const rpc::GetStart&, Turn, unsigned stagings, Time now);
+  const GetCounters& counters() const { return counters_; }
+
+ private:
+  struct Miss {};
+  struct Refusal {
+    Code code;
+    std::string detail;
+  };
+  struct Behind {};  // who came before
+  struct Read {
+    const Replica* where;
+  };
+  struct Bring {
+    const Replica* from;
+    enum class Way { load, fetch, stage } way;
+  };
+  using Plan = std::variant<Miss, Refusal, Behind, Read, Bring>;
+  Plan decide(const KeyEntry*, const Member&, const rpc::GetStart&, Turn) const;
+  const Replica* chooseSource(const KeyEntry&, const Member&, const rpc::GetStart&) const;
+  Member* bring(KeyEntry&, Member&, OperationId, const rpc::GetStart&, const Bring&, unsigned stagings, Time now);
+
+  Outgoing& out_;
+  Routes& routes_;
+  SpaceQueue& space_;
+  Changes& changes_;
+  Transfers& transfers_;
+  Staging& staging_;
+  uint64_t rotate_ = 0;  // over sources that are as good as each other
+  GetCounters counters_;
+};
+
+}  // namespace fluxon::master

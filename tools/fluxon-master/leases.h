@@ -1,0 +1,40 @@
+// Leases: what owners ask about key leases, and their end. The keys of a lease that ends are deleted like any others: a revoke is answered
+// when the last of these changes is over. One thread.
+#pragma once
+
+#include "changes.h"
+#include "outgoing.h"
+#include "routes.h"
+
+namespace fluxon::master {
+
+struct LeaseCounters {
+  uint64_t leasesExpired = 0;
+};
+
+class Leases {
+ public:
+  struct Limits {
+    Duration least;
+    size_t most;  // live at once
+  };
+  Leases(Term term, Limits limits, Outgoing& out, Routes& routes, Changes& changes)
+      : term_(term), limits_(limits), out_(out), routes_(routes), changes_(changes) {}
+
+  void grant(Member&, OperationId, const rpc::LeaseGrant&, Time now);
+  void keepAlive(Member&, OperationId, const rpc::LeaseKeepAlive&, Time now);
+  void revoke(Member&, OperationId, const rpc::LeaseRevoke&, Time now);
+  // `heard`: what was sent here by then has been handled.
+  void tick(Time now, Time heard);
+  const LeaseCounters& counters() const { return counters_; }
+
+ private:
+  Term term_;
+  Limits limits_;
+  Outgoing& out_;
+  Routes& routes_;
+  Changes& changes_;
+  LeaseCounters counters_;
+};
+
+}  // namespace fluxon::master

@@ -1,0 +1,84 @@
+// Puts: what has been started and not ended, the extents that it is filled in, and who shall have the value.
+//
+//   started ──done──► published, overwritten or refused (changes.h)         its extent is the writer's until then
+//     │  └──done, its home is another member──► coming ──the copy is there──► published, ...
+//     │                                            └──the copy fails, its home ends──► over
+//     └──abort, its member ends──► over            the extent comes back by `release`
+// One thread.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "changes.h"
+#include "membership.h"
+#include "outgoing.h"
+#include "put_ids.h"
+#include "routes.h"
+#include "space_queue.h"
+
+namespace fluxon::master {
+
+class Transfers;
+
+struct PutCounters {
+  uint64_t putsStarted = 0, putsRefused = 0, putsAborted = 0, placedElsewhere = 0;
+};
+
+class Puts {
+ public:
+  Puts(PutIds& putIds, Outgoing& out, Routes& routes, const Membership& membership, SpaceQueue& space, Changes& changes,
+       Transfers& transfers)
+      : putIds_(putIds), out_(out), routes_(routes), membership_(membership), space_(space), changes_(changes), transfers_(transfers) {}
+
+  void start(Member&, OperationId, const rpc::PutStart&, Time now);
+  // Once more, for one that waits for space. nullptr: it is answered, else whose segment has no room.
+  Member* retry(Member&, OperationId, const rpc::PutStart&, Time now);
+  void done(Member&, OperationId, const rpc::PutDone&, Time now);
+  void reserved(Member&, OperationId, const rpc::PutReserved&, Time now);
+  void abort(Member&, OperationId, const rpc::PutAbort&);
+
+  // It is over; its extent is the caller's business.
+  void end(Member&, OperationId put);
+  // It is over, and its extent comes back. The entry of its key may be gone after it.
+  void abandon(Member&, OperationId put);
+  void memberEnded(Member&);
+
+  // What the puts under way of a key are to know.
+  static void passed(KeyEntry&);       // another put of the key became its route
+  static void superseded(KeyEntry&);   // the key was deleted
+
+  uint64_t inFlight() const;
+  Duration oldest(Time now) const;
+  const PutCounters& counters() const { return counters_; }
+
+ private:
+  struct Refusal {
+    Code code;
+    std::string detail;
+  };
+  struct Elsewhere {
+    Member& neighbour;
+  };
+  struct Fill {
+    Member& home;
+  };
+  using Plan = std::variant<Refusal, Elsewhere, Fill>;
+  Plan decide(Member&, const rpc::PutStart&, Time now) const;
+  Plan withoutHome(const rpc::PutStart&, uint64_t size) const;
+  Member* carryOut(const Plan&, Member&, OperationId, const rpc::PutStart&, Time now);
+  Member* fill(Member&, Member& home, OperationId, const rpc::PutStart&, Time now);
+  // Why a put of the key is refused; ok: it is not.
+  Refusal refusal(const std::string& key, PutMode, KeyLeaseId, Time now) const;
+
+  PutIds& putIds_;
+  Outgoing& out_;
+  Routes& routes_;
+  const Membership& membership_;
+  SpaceQueue& space_;
+  Changes& changes_;
+  Transfers& transfers_;
+  PutCounters counters_;
+};
+
+}  // namespace fluxon::master

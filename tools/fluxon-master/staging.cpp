@@ -1,0 +1,86 @@
+#include "staging.h"
+
+#include "base/mark.h"
+#include "ssd_replicas.h"
+#include "transfers.h"
+
+namespace fluxon::master {
+namespace {
+
+constexpr unsigned kStagings = 3;  // sources that one get tries
+
+// Not 0, and no put_id: those are the ids of other exports.
+ExportId exportOf(OrderId stage) { return ExportId(stage.value | rpc::kStagedExport); }
+
+}  // namespace
+
+void Staging::begin(Member& member, OperationId get, const rpc::GetStart& request, Transfer& transfer, uint64_t offset, unsigned stagings) {
+  Member& source = *transfer.source;
+  const rpc::Exported to{exportOf(out_.nextOrder()), offset};
+  const OrderId order =
+      out_.order(source, rpc::Stage{{}, std::string(transfer.key->key), transfer.putId, transfer.bytes, to, request.timeLeftMs});
+  transfer.stage = StagedAt{order, offset};
+  source.staging.emplace(order, StagedGet{member, get, request, stagings});
+}
+
+void Staging::staged(Member& member, OperationId id, const rpc::Staged& staged, Time now) {
+  out_.reply(member, id, rpc::Done());
+  const std::optional<rpc::Stage> order = out_.answered<rpc::Stage>(member, staged.order);
+  if (!order) return;
+  const auto waiting = member.staging.find(staged.order);
+  if (waiting == member.staging.end()) {
+    FLUXON_MARK("master: what is staged is not wanted any more");
+    if (staged.code == Code::ok) return unstage(member, {staged.order, order->to.offset});
+    member.space.free(order->to.offset);
+    return space_.serve(member, now);
+  }
+  StagedGet get = std::move(waiting->second);
+  member.staging.erase(waiting);
+  const Transfer& transfer = get.member->transfers.at(get.id);
+  if (staged.code == Code::ok)
+    return out_.reply(*get.member, get.id, rpc::FetchFrom{transfer.putId, transfer.bytes, transfer.offset, peerOf(member), order->to});
+  ssds_.loadFailed(member, transfer, staged.code);
+  member.space.free(order->to.offset);
+  drop(get);
+  if (++get.stagings == kStagings) {
+    out_.refuse(*get.member, get.id, Code::unavailable, "no node could bring the value from its SSD, at last " + member.node());
+  } else {
+    get.request.avoid = member.node();
+    again_(get, now);
+  }
+  space_.serve(member, now);
+  space_.serve(*get.member, now);
+}
+
+// The get goes on without it. Nobody has heard of its target, and there is nothing to unstage.
+void Staging::drop(const StagedGet& get) {
+  get.member->transfers.at(get.id).stage.reset();
+  transfers_.drop(*get.member, get.id, Transfers::Place::unheardOf);
+}
+
+void Staging::notWanted(Member& source, const StagedAt& stage) {
+  if (source.staging.erase(stage.order) == 0) unstage(source, stage);
+}
+
+void Staging::unstage(Member& source, const StagedAt& stage) {
+  source.unstaging.emplace(out_.order(source, rpc::Unstage{{}, exportOf(stage.order)}), stage.offset);
+}
+
+void Staging::unstaged(Member& member, OperationId id, const rpc::Unstaged& unstaged, Time now) {
+  out_.reply(member, id, rpc::Done());
+  if (!out_.answered<rpc::Unstage>(member, unstaged.order)) return;
+  const auto place = member.unstaging.extract(unstaged.order);
+  member.space.free(place.mapped());
+  space_.serve(member, now);
+}
+
+void Staging::memberEnded(Member& member) {
+  for (const auto& [stage, get] : std::exchange(member.staging, {})) {
+    FLUXON_MARK("master: a member ends under a get that waits for what is on its SSD");
+    drop(get);
+    out_.refuse(*get.member, get.id, Code::unavailable, "node " + member.node() + " ended");
+  }
+  member.unstaging.clear();
+}
+
+}  // namespace fluxon::master
