@@ -12,12 +12,12 @@
 #include <cstring>
 
 #include "measure.h"
-#include "ssd/io_engine.h"
+#include "storage/file_engine.h"
 
 namespace fluxon::bench {
 namespace {
 
-using ssd::Direction;
+using ssdd::Direction;
 
 [[noreturn]] void fail(const std::string& what) {
   std::fprintf(stderr, "ssd_io: %s\n", what.c_str());
@@ -48,18 +48,18 @@ int run(int argc, char** argv) {
   for (size_t i = 0; i < bytes * depth; ++i) memory[i] = static_cast<char>(i * 2654435761 >> 16);
 
   std::string why;
-  const auto engine = kind == "threads" ? ssd::makePsyncEngine({.threads = depth}) : ssd::makeUringEngine({}, why);
+  const auto engine = kind == "threads" ? ssdd::makePsyncEngine({.threads = depth}) : ssdd::makeUringEngine({}, why);
   if (!engine) fail("io_uring: " + why);
   if (kind == "registered") {
     const iovec all{memory, bytes * depth};
     if (const Error error = engine->addMemory(all); !error.ok()) fail(error.message());
   }
-  const ssd::FileRef there = engine->addFile(fd);
+  const ssdd::FileRef there = engine->addFile(fd);
 
   uint64_t block = 0, done = 0;
   const auto submit = [&](uint64_t slot) {
     const iovec buffer{memory + slot * bytes, bytes};
-    ssd::Request request{.direction = direction, .file = there, .offset = block++ % blocks * bytes, .tag = slot};
+    ssdd::Request request{.direction = direction, .file = there, .offset = block++ % blocks * bytes, .tag = slot};
     if (kind == "iovec") {
       request.parts = {&buffer, 1};
     } else {
@@ -70,12 +70,12 @@ int run(int argc, char** argv) {
   const double cpu = cpuSeconds();
   const int64_t from = nowNs(), until = from + static_cast<int64_t>(seconds * 1e9);
   for (uint64_t slot = 0; slot < depth; ++slot) submit(slot);
-  std::vector<ssd::Completion> ended;
+  std::vector<ssdd::Completion> ended;
   while (engine->pending() > 0) {
     ended.clear();
     engine->wait(1, Time::never(), ended);
     const bool more = nowNs() < until;
-    for (const ssd::Completion& each : ended) {
+    for (const ssdd::Completion& each : ended) {
       if (each.error != 0) fail(std::strerror(each.error));
       ++done;
       if (more) submit(each.tag);

@@ -114,7 +114,7 @@ class Ssdd final : public ssdd::Host, public Disk {
   }
 
   // --- Disk
-  void begin(Kind kind, JobId id, ssd::ShardId shard, uint64_t fileOffset, uint64_t bytes) {
+  void begin(Kind kind, JobId id, ssdd::ShardId shard, uint64_t fileOffset, uint64_t bytes) {
     FLUXON_CHECK(attached_, "a job for nobody");
     const Job made{kind, id, shard.value, fileOffset, fileOffset + ssd::recordBytes(bytes, kBlock), bytes};
     FLUXON_CHECK(made.shard < kShards && made.begin % kBlock == 0 && made.begin < made.end && made.end <= kShardBytes, "not in a shard");

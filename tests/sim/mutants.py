@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-MASTER, OWNER, SSDD, RING = "tools/fluxon-master/", "tools/fluxon-owner/", "tools/fluxon-ssdd/", "libfluxon/ssd/shard_ring.cpp"
+MASTER, OWNER, SSDD, RING = "tools/fluxon-master/", "tools/fluxon-owner/", "tools/fluxon-ssdd/", "tools/fluxon-ssdd/storage/shard_ring.cpp"
 # Name, file, piece, what stands there instead.
 MUTANTS = [
     ("a change does not wait for invalidations", MASTER + "changes.cpp",

@@ -173,7 +173,7 @@ void SimSsdd::cancelQueued(ssdd::DeviceIndex device) {
   }
 }
 
-void SimSsdd::touch(ssd::ShardId shard, uint64_t from, uint64_t to, bool write) {
+void SimSsdd::touch(ssdd::ShardId shard, uint64_t from, uint64_t to, bool write) {
   for (const Touched& other : touched_) {
     const bool apart = other.shard != shard.value || other.to <= from || to <= other.from;
     SIM_CHECK(apart || (!write && !other.write), name(), ": I/O on shard ", shard.value, " from ", from, " to ", to,
@@ -181,7 +181,7 @@ void SimSsdd::touch(ssd::ShardId shard, uint64_t from, uint64_t to, bool write) 
   }
   touched_.push_back({shard.value, from, to, write});
 }
-void SimSsdd::untouch(ssd::ShardId shard, uint64_t from, uint64_t to) {
+void SimSsdd::untouch(ssdd::ShardId shard, uint64_t from, uint64_t to) {
   const auto found = std::find_if(touched_.begin(), touched_.end(),
                                   [&](const Touched& each) { return each.shard == shard.value && each.from == from && each.to == to; });
   touched_.erase(found);

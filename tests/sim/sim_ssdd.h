@@ -68,8 +68,8 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   };
   void io(Io);
   void step(const std::shared_ptr<Io>&);
-  void touch(ssd::ShardId shard, uint64_t from, uint64_t to, bool write);
-  void untouch(ssd::ShardId shard, uint64_t from, uint64_t to);
+  void touch(ssdd::ShardId shard, uint64_t from, uint64_t to, bool write);
+  void untouch(ssdd::ShardId shard, uint64_t from, uint64_t to);
   bool fails() { return failing_ != 0 && scheduler_.oneIn(failing_); }
   Duration ioTime();
 

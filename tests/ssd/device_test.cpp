@@ -21,10 +21,6 @@
 namespace fluxon::ssdd {
 namespace {
 
-using ssd::Direction;
-using ssd::FailingEngine;
-using ssd::Kind;
-using ssd::pattern;
 using Result = DiskResult::Kind;
 
 constexpr uint64_t kShardBytes = 40 * kMiB;
@@ -32,7 +28,7 @@ constexpr uint64_t kSegmentBytes = 48 * kMiB;
 constexpr char kBeside = 0x5a;
 
 ssd::Roots opened() {
-  auto roots = ssd::openRoots({{ssd::scratchFolder, kShardBytes}}, "test", "node");
+  auto roots = ssd::openRoots({{scratchFolder, kShardBytes}}, "test", "node");
   REQUIRE_MESSAGE(roots.ok(), roots.error().message());
   return std::move(roots).value();
 }
@@ -41,9 +37,9 @@ ssd::Roots opened() {
 struct Rig {
   explicit Rig(Kind kind = Kind::uring, WriteMode mode = WriteMode::singleBuffer, bool breaks = false, uint64_t shuffle = 0)
       : roots(opened()) {
-    const auto engine = [this, kind, breaks, shuffle](const ssd::EngineSettings& settings) -> std::unique_ptr<ssd::IoEngine> {
-      if (!breaks) return ssd::make(kind, settings);
-      inner = ssd::make(kind, settings);
+    const auto engine = [this, kind, breaks, shuffle](const ssdd::EngineSettings& settings) -> std::unique_ptr<ssdd::FileEngine> {
+      if (!breaks) return make(kind, settings);
+      inner = make(kind, settings);
       auto failing = std::make_unique<FailingEngine>(*inner);
       broken = failing.get();
       if (shuffle) failing->reorder(shuffle, 3);
@@ -55,7 +51,7 @@ struct Rig {
   }
   ~Rig() {
     devices.reset();
-    std::filesystem::remove_all(ssd::scratchFolder + "/test_cluster_kv_ssd_storage");
+    std::filesystem::remove_all(scratchFolder + "/test_cluster_kv_ssd_storage");
   }
 
   std::string put(uint64_t offset, uint64_t bytes, uint64_t seed) {
@@ -66,15 +62,15 @@ struct Rig {
   std::string at(uint64_t offset, uint64_t bytes) const { return {segment.data + offset, bytes}; }
 
   JobId write(uint64_t fileOffset, uint64_t segmentOffset, uint64_t bytes) {
-    devices->write({JobId(++jobs), ssd::ShardId(0), fileOffset, 77, PutId(5), segmentOffset, bytes});
+    devices->write({JobId(++jobs), ssdd::ShardId(0), fileOffset, 77, PutId(5), segmentOffset, bytes});
     return JobId(jobs);
   }
   JobId read(uint64_t fileOffset, uint64_t segmentOffset, uint64_t bytes, uint32_t crc) {
-    devices->read({JobId(++jobs), ssd::ShardId(0), fileOffset, bytes, crc, segmentOffset});
+    devices->read({JobId(++jobs), ssdd::ShardId(0), fileOffset, bytes, crc, segmentOffset});
     return JobId(jobs);
   }
   JobId check(uint64_t fileOffset, uint64_t bytes, uint32_t crc, PutId putId = PutId(5)) {
-    devices->check({JobId(++jobs), ssd::ShardId(0), fileOffset, 77, putId, bytes, crc});
+    devices->check({JobId(++jobs), ssdd::ShardId(0), fileOffset, 77, putId, bytes, crc});
     return JobId(jobs);
   }
   // The next results, at least one.
@@ -135,8 +131,8 @@ struct Rig {
   }
 
   ssd::Roots roots;
-  ssd::Memory segment{kSegmentBytes};
-  std::unique_ptr<ssd::IoEngine> inner;
+  Memory segment{kSegmentBytes};
+  std::unique_ptr<ssdd::FileEngine> inner;
   FailingEngine* broken = nullptr;
   std::unique_ptr<Devices> devices;
   std::vector<uint64_t> progress;
@@ -144,7 +140,7 @@ struct Rig {
 };
 
 void eachWay(const std::function<void(Kind, WriteMode)>& test) {
-  for (const Kind kind : ssd::kBoth) {
+  for (const Kind kind : kBoth) {
     for (const WriteMode mode : {WriteMode::singleBuffer, WriteMode::iovec}) {
       CAPTURE(static_cast<int>(kind));
       CAPTURE(static_cast<int>(mode));
@@ -316,7 +312,7 @@ TEST_CASE("device: chunks that come in any order are counted in theirs") {
 }
 
 TEST_CASE("device: a read has four chunks under way, and no more") {
-  for (const Kind kind : ssd::kBoth) {
+  for (const Kind kind : kBoth) {
     Rig rig(kind, WriteMode::iovec, true);
     constexpr uint64_t kBytes = 5 * kChunkBytes + 100;
     rig.put(0, kBytes, 1);
@@ -434,7 +430,7 @@ TEST_CASE("device: its end answers everything, and waits for what is in flight")
 
 TEST_CASE("device: a segment is registered as far as its pages are there, and a new one in its place is not taken for it") {
   constexpr uint64_t kBytes = 150 * kMiB, kValue = 3 * kMiB;
-  const ssd::Memory large(kBytes);
+  const Memory large(kBytes);
   Rig rig;
   const auto registered = [&](uint64_t bytes) {
     for (int i = 0; i < 20'000 && rig.devices->counters(0).registeredBytes != bytes; ++i) ::usleep(1000);

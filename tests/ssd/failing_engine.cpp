@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
-FailingEngine::FailingEngine(IoEngine& inner) : inner_(inner) {}
+FailingEngine::FailingEngine(FileEngine& inner) : inner_(inner) {}
 
 FailingEngine::~FailingEngine() {
   std::vector<Completion> nobodys;
@@ -139,4 +139,4 @@ void FailingEngine::setTimer() {
   ::timerfd_settime(timer_, TFD_TIMER_ABSTIME, &at, nullptr);  // also clears it
 }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

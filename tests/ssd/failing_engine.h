@@ -8,11 +8,11 @@
 #include <optional>
 #include <random>
 
-#include "ssd/io_engine.h"
+#include "storage/file_engine.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
-class FailingEngine final : public IoEngine {
+class FailingEngine final : public FileEngine {
  public:
   struct Fault {
     int error = 0;       // 0: succeeds
@@ -20,7 +20,7 @@ class FailingEngine final : public IoEngine {
     Duration delay{};    // between the other engine's completion and ours; the buffers are the kernel's until then
   };
 
-  explicit FailingEngine(IoEngine& inner);
+  explicit FailingEngine(FileEngine& inner);
   ~FailingEngine() override;
 
   void failNext(Direction, Fault);
@@ -58,7 +58,7 @@ class FailingEngine final : public IoEngine {
   Time nextDue(Time after) const;
   void setTimer();
 
-  IoEngine& inner_;
+  FileEngine& inner_;
   std::deque<Fault> readFaults_, writeFaults_;
   std::map<uint64_t, Pending> pending_;  // by the tag that the other engine sees
   uint64_t nextTag_ = 1;
@@ -70,4 +70,4 @@ class FailingEngine final : public IoEngine {
   std::atomic<size_t> mostReads_{0};
 };
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

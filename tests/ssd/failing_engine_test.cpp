@@ -8,7 +8,7 @@
 
 #include "scratch.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
@@ -21,7 +21,7 @@ struct Broken {
   const Scratch file{"broken"};
   const FileRef there = FileRef::descriptor(file.fd);
   const Memory to{kMiB};
-  const std::unique_ptr<IoEngine> inner = makePsyncEngine({});
+  const std::unique_ptr<FileEngine> inner = makePsyncEngine({});
   FailingEngine engine{*inner};
 };
 
@@ -95,4 +95,4 @@ TEST_CASE("failing engine: its end waits for delayed completions") {
 }
 
 }  // namespace
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

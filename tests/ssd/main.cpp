@@ -7,12 +7,13 @@
 #include "loop_device.h"
 #include "scratch.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 std::string scratchFolder;
 }
 
 int main(int argc, char** argv) {
   using namespace fluxon::ssd;
+  using namespace fluxon::ssdd;
   if (const std::string why = whyNoLoopDevices(); !why.empty()) {
     std::printf("SKIPPED: %s\n", why.c_str());
     return 77;

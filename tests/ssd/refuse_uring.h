@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
 // EPERM for a call: that of setup is what container runtimes refuse.
 inline bool refuseUring(unsigned call = SYS_io_uring_setup) {
@@ -23,4 +23,4 @@ inline bool refuseUring(unsigned call = SYS_io_uring_setup) {
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "ssd/io_engine.h"
+#include "storage/file_engine.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
 constexpr uint64_t kScratchBytes = 96 << 20;
 extern std::string scratchFolder;
@@ -86,7 +86,7 @@ inline Request writes(FileRef file, uint64_t offset, iovec buffer, uint64_t tag 
 enum class Kind { uring, threads };
 constexpr Kind kBoth[] = {Kind::uring, Kind::threads};
 
-inline std::unique_ptr<IoEngine> make(Kind kind, const EngineSettings& settings = {}) {
+inline std::unique_ptr<FileEngine> make(Kind kind, const EngineSettings& settings = {}) {
   if (kind == Kind::threads) return makePsyncEngine(settings);
   std::string why;
   auto engine = makeUringEngine(settings, why);
@@ -95,12 +95,12 @@ inline std::unique_ptr<IoEngine> make(Kind kind, const EngineSettings& settings 
 }
 
 // All that is pending.
-inline std::vector<Completion> all(IoEngine& engine) {
+inline std::vector<Completion> all(FileEngine& engine) {
   std::vector<Completion> done;
   engine.wait(engine.pending(), Time::never(), done);
   return done;
 }
-inline Completion only(IoEngine& engine, const Request& request) {
+inline Completion only(FileEngine& engine, const Request& request) {
   REQUIRE(engine.submit(request));
   const auto done = all(engine);
   REQUIRE(done.size() == 1);
@@ -108,4 +108,4 @@ inline Completion only(IoEngine& engine, const Request& request) {
   return done[0];
 }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

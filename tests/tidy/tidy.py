@@ -27,7 +27,7 @@ HOMES = {
     'spdlog/': ['libfluxon/base/log.cpp'],
     'prometheus/': ['libfluxon/rpc/metrics.cpp'],
     'isa-l': ['libfluxon/base/crc32c.cpp'],
-    'liburing.h': ['libfluxon/link/uring_engine.cpp', 'libfluxon/ssd/uring_engine.cpp'],
+    'liburing.h': ['libfluxon/link/uring_engine.cpp', 'tools/fluxon-ssdd/storage/uring_file_engine.cpp'],
     'xxhash.h': ['libfluxon/base/hash.h'],
     'systemd/': ['libfluxon/rpc/daemon.cpp'],
     'openssl/': ['libfluxon/net/secret.cpp', 'libfluxon/rpc/access.cpp'],

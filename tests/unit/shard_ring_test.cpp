@@ -1,5 +1,5 @@
 // One shard of the SSD tier: where records go, what may be overwritten, who waits.
-#include "ssd/shard_ring.h"
+#include "storage/shard_ring.h"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 
 #include "ssd/record.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 namespace {
 
 constexpr uint32_t kBlock = 512;
@@ -660,4 +660,4 @@ TEST_CASE("shard ring: random claims, reads, commits and invalidations agree wit
   CHECK(walks > 1000);
 }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

@@ -83,7 +83,7 @@ class Model final : public Host, public Disk {
   void say(const Message& message) { REQUIRE(core_.message(message, now_).ok()); }
 
   // --- Disk
-  Job begin(Job::Kind kind, JobId id, ssd::ShardId shard, uint64_t fileOffset, uint64_t payloadBytes, PutId putId) {
+  Job begin(Job::Kind kind, JobId id, ssdd::ShardId shard, uint64_t fileOffset, uint64_t payloadBytes, PutId putId) {
     const Job made{kind, id, shard.value, fileOffset / kBlock, ssd::recordBytes(payloadBytes, kBlock) / kBlock, putId};
     for (const Job& each : jobs_) {
       if (each.shard != made.shard || each.first >= made.first + made.blocks || made.first >= each.first + each.blocks) continue;

@@ -16,7 +16,7 @@ namespace {
 
 using ssd::Message;
 using ssd::MessageKind;
-using ssd::Version;
+using ssdd::Version;
 
 constexpr uint32_t kBlock = 512;
 constexpr uint64_t kSegmentBytes = 1 << 20;

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/size.h"
-#include "ssd/io_engine.h"
+#include "storage/file_engine.h"
 
 namespace fluxon::ssdd {
 
@@ -21,7 +21,7 @@ class Buffers {
   // Payloads of 4 KiB, 64 KiB, 1 MiB and 4 MiB, each with a header block.
   static constexpr std::array<uint64_t, 4> kSizes = {8 * kKiB, 72 * kKiB, kMiB + 64 * kKiB, 4 * kMiB + 64 * kKiB};
 
-  Buffers(uint64_t mostBytes, uint64_t alignment, ssd::IoEngine& engine) : most_(mostBytes), alignment_(alignment), engine_(engine) {
+  Buffers(uint64_t mostBytes, uint64_t alignment, FileEngine& engine) : most_(mostBytes), alignment_(alignment), engine_(engine) {
     FLUXON_CHECK(mostBytes >= kSizes.back(), "buffers: bound or alignment");
   }
   ~Buffers() {
@@ -74,7 +74,7 @@ class Buffers {
   }
 
   const uint64_t most_, alignment_;
-  ssd::IoEngine& engine_;
+  FileEngine& engine_;
   uint64_t held_ = 0, used_ = 0;
   std::array<std::vector<char*>, kSizes.size()> free_;
 };

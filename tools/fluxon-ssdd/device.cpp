@@ -41,7 +41,7 @@ constexpr uint64_t kLargestRequest = kChunkBytes;
 // the first request that names other pages at the same addresses.
 class SegmentMemory {
  public:
-  SegmentMemory(const std::string& path, ssd::IoEngine& engine, DeviceCounters& counters)
+  SegmentMemory(const std::string& path, FileEngine& engine, DeviceCounters& counters)
       : path_(path), engine_(engine), counters_(counters) {}
 
   void replace(const iovec& segment) {
@@ -72,7 +72,7 @@ class SegmentMemory {
     counters_.registeredBytes.store(to, std::memory_order_relaxed);
   }
   const std::string& path_;
-  ssd::IoEngine& engine_;
+  FileEngine& engine_;
   DeviceCounters& counters_;
   iovec segment_{};
   uint64_t at_ = 0;
@@ -169,7 +169,7 @@ void Devices::check(const CheckJob& job) {
   give(job.shard, {Kind::checked, job.id, 0, job.fileOffset, {job.keyHash, job.putId, job.payloadBytes, job.payloadCrc}, nullptr});
 }
 
-void Devices::give(ssd::ShardId shard, Order order) {
+void Devices::give(ShardId shard, Order order) {
   FLUXON_CHECK(!closed_ && shard.value < places_.size(), "a job for closed devices, or for no shard");
   const Place place = places_[shard.value];
   order.shard = place.shard;
@@ -212,7 +212,7 @@ void Devices::hand(std::vector<DiskResult>& results) {
 
 void Devices::run(Device& device, const Settings& settings) {
   ::prctl(PR_SET_NAME, "ssd");
-  const std::unique_ptr<ssd::IoEngine> engine = settings.makeEngine({.alignment = device.root.blockBytes});
+  const std::unique_ptr<FileEngine> engine = settings.makeEngine({.alignment = device.root.blockBytes});
   DeviceWorker worker(device.root, *engine, settings.mode, settings.bufferBytes, device.counters);
   pollfd sources[] = {{device.bell.get(), POLLIN, 0}, {engine->eventFd(), POLLIN, 0}};
   if (sources[1].fd < 0) return device.engineName.set_value(systemError("eventfd", errno));

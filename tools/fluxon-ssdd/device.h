@@ -19,16 +19,16 @@
 #include "device_worker.h"
 #include "disk.h"
 #include "shm/mapped_file.h"
-#include "ssd/io_engine.h"
 #include "ssd/roots.h"
 #include "ssd/ssdd_format.h"
+#include "storage/file_engine.h"
 
 namespace fluxon::ssdd {
 
 class Devices final : public Disk {
  public:
   // Called on the thread of the device; never null.
-  using MakeEngine = std::function<std::unique_ptr<ssd::IoEngine>(const ssd::EngineSettings&)>;
+  using MakeEngine = std::function<std::unique_ptr<FileEngine>(const EngineSettings&)>;
   struct Settings {
     WriteMode mode = WriteMode::singleBuffer;
     uint64_t bufferBytes = 256 * kMiB;  // of all devices
@@ -73,7 +73,7 @@ class Devices final : public Disk {
   };
 
   static std::atomic<uint64_t>& queued(Device&, const Order&);
-  void give(ssd::ShardId, Order);
+  void give(ShardId, Order);
   char* inSegment(uint64_t offset, uint64_t bytes) const;
   void run(Device&, const Settings&);
   void hand(std::vector<DiskResult>&);

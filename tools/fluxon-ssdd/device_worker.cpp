@@ -22,7 +22,7 @@ Error deviceError(bool write, const std::string& path, int number) {
 
 }  // namespace
 
-DeviceWorker::DeviceWorker(const ssd::Root& root, ssd::IoEngine& engine, WriteMode mode, uint64_t bufferBytes, DeviceCounters& counters)
+DeviceWorker::DeviceWorker(const ssd::Root& root, FileEngine& engine, WriteMode mode, uint64_t bufferBytes, DeviceCounters& counters)
     : root_(root),
       engine_(engine),
       mode_(mode),
@@ -53,7 +53,7 @@ void DeviceWorker::cancelQueued(std::vector<DiskResult>& results) {
 bool DeviceWorker::turn(std::vector<DiskResult>& results) {
   completions_.clear();
   engine_.wait(0, Time{}, completions_);
-  for (const ssd::Completion& each : completions_) finish(each, results);
+  for (const Completion& each : completions_) finish(each, results);
   const bool reads = startReads(results), writes = startWrites(results);
   noteOldest();
   if (reads || writes) engine_.start();
@@ -69,7 +69,7 @@ void DeviceWorker::close(std::vector<DiskResult>& results) {
   }
   completions_.clear();
   engine_.close(completions_);
-  for (const ssd::Completion& each : completions_) finish(each, results);
+  for (const Completion& each : completions_) finish(each, results);
   for (auto job = jobs_.begin(); job != jobs_.end();) end(*job++, results);
   noteOldest();
 }
@@ -126,7 +126,7 @@ void DeviceWorker::sendOff(Job& job, Io io, uint64_t fileOffset, iovec buffer, s
   inEngine_.push_back(io);
   inEngine_.back().self = std::prev(inEngine_.end());
   const bool write = job.isWrite();
-  const bool taken = engine_.submit({.direction = write ? ssd::Direction::write : ssd::Direction::read,
+  const bool taken = engine_.submit({.direction = write ? Direction::write : Direction::read,
                                      .file = files_[job.order.shard],
                                      .offset = job.order.fileOffset + fileOffset,
                                      .buffer = buffer,
@@ -234,7 +234,7 @@ DeviceWorker::Started DeviceWorker::startHeader(Job& job) {
 
 // --- ending --------------------------------------------------------------------------------------------------------------------
 
-void DeviceWorker::finish(const ssd::Completion& completion, std::vector<DiskResult>& results) {
+void DeviceWorker::finish(const Completion& completion, std::vector<DiskResult>& results) {
   Io& io = *reinterpret_cast<Io*>(completion.tag);
   Job& job = *io.job;
   --job.inFlight;

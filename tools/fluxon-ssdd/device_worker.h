@@ -28,9 +28,9 @@
 
 #include "buffers.h"
 #include "disk.h"
-#include "ssd/io_engine.h"
 #include "ssd/record.h"
 #include "ssd/roots.h"
+#include "storage/file_engine.h"
 
 namespace fluxon::ssdd {
 
@@ -77,7 +77,7 @@ struct Order {
 
 class DeviceWorker {
  public:
-  DeviceWorker(const ssd::Root&, ssd::IoEngine&, WriteMode, uint64_t bufferBytes, DeviceCounters&);
+  DeviceWorker(const ssd::Root&, FileEngine&, WriteMode, uint64_t bufferBytes, DeviceCounters&);
 
   void add(const Order&);
   // Jobs that have started nothing end with `unavailable`.
@@ -121,7 +121,7 @@ class DeviceWorker {
   Started startHeader(Job&);
   void sendOff(Job&, Io, uint64_t fileOffset, iovec buffer, std::span<const iovec> parts);
   bool mayRead(const Job&) const;
-  void finish(const ssd::Completion&, std::vector<DiskResult>&);
+  void finish(const Completion&, std::vector<DiskResult>&);
   void takeRead(Job&, const Io&, std::vector<DiskResult>&);
   void takeCheck(Job&, const Io&);
   void count(Job&, const char* bytes, uint64_t length);
@@ -132,19 +132,19 @@ class DeviceWorker {
   void noteOldest();
 
   const ssd::Root& root_;
-  ssd::IoEngine& engine_;
+  FileEngine& engine_;
   const WriteMode mode_;
   const uint64_t block_;
   DeviceCounters& counters_;
   Buffers buffers_;
-  std::vector<ssd::FileRef> files_;  // by shard
+  std::vector<FileRef> files_;  // by shard
   std::list<Job> jobs_;
   std::deque<Job*> reads_;           // that may start another request, checks too
   std::deque<Job*> writes_;          // that have not started all of theirs
   std::list<Io> inEngine_;           // in the order in which they began
   size_t readsInEngine_ = 0, writesInEngine_ = 0;
   uint64_t writeBytesInEngine_ = 0;
-  std::vector<ssd::Completion> completions_;
+  std::vector<Completion> completions_;
 };
 
 }  // namespace fluxon::ssdd

@@ -11,7 +11,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "ssd/shard_ring.h"
+#include "storage/shard_ring.h"
 
 namespace fluxon::ssdd {
 
@@ -21,7 +21,7 @@ using DeviceIndex = Id<struct DeviceIndexTag>;  // from 0
 // A whole record: header block, payload out of the segment, zeros up to the next block.
 struct WriteJob {
   JobId id;
-  ssd::ShardId shard;
+  ShardId shard;
   uint64_t fileOffset;     // of the record
   uint64_t keyHash;
   PutId putId;
@@ -32,7 +32,7 @@ struct WriteJob {
 // The payload of a record into the segment; checked against `payloadCrc` before it is over.
 struct ReadJob {
   JobId id;
-  ssd::ShardId shard;
+  ShardId shard;
   uint64_t fileOffset;     // of the record
   uint64_t payloadBytes;
   uint32_t payloadCrc;
@@ -42,7 +42,7 @@ struct ReadJob {
 // Header and payload of a record, read into memory of the device's own and compared with what they should be.
 struct CheckJob {
   JobId id;
-  ssd::ShardId shard;
+  ShardId shard;
   uint64_t fileOffset;
   uint64_t keyHash;
   PutId putId;

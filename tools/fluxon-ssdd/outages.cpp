@@ -11,12 +11,12 @@ namespace fluxon::ssdd {
 
 using ssd::MessageKind;
 
-void SsdCore::begins(ssd::ShardId shard, Time now) {
+void SsdCore::begins(ShardId shard, Time now) {
   Device& device = deviceOf(shard);
   if (device.jobs++ == 0) device.moved = now;
 }
 
-void SsdCore::ends(ssd::ShardId shard, Time now) {
+void SsdCore::ends(ShardId shard, Time now) {
   Device& device = deviceOf(shard);
   device.moved = now;
   if (--device.jobs > 0 || device.state != DeviceState::hung) return;
@@ -26,7 +26,7 @@ void SsdCore::ends(ssd::ShardId shard, Time now) {
 }
 
 // Not for what is damaged: a device that brings other bytes than were written does answer.
-void SsdCore::judgeRead(ssd::ShardId shard, const Error& error, Time now) {
+void SsdCore::judgeRead(ShardId shard, const Error& error, Time now) {
   Device& device = deviceOf(shard);
   if (error.ok() || error.code == Code::corrupt) device.readErrors = 0;
   if (error.code != Code::system || ++device.readErrors < kDeviceErrors || device.state == DeviceState::gone) return;
@@ -50,12 +50,12 @@ void SsdCore::takeOut(Device& device, DeviceState why, Time now) {
 void SsdCore::giveUp(Device& device) {
   FLUXON_MARK("ssdd: what is on a device is given up");
   disk_.cancelQueued(shards_[device.shards.front()].spec.device);
-  const auto here = [&](ssd::ShardId shard) { return &deviceOf(shard) == &device; };
+  const auto here = [&](ShardId shard) { return &deviceOf(shard) == &device; };
   device.leaving.clear();
   for (const size_t shard : device.shards) device.leaving.emplace_back(*shards_[shard].ring);
   for (const auto& [_, id] : writes_) {
     Persist& persist = persists_.at(id);
-    if (!here(ssd::ShardId(persist.shard)) || persist.stalled) continue;
+    if (!here(ShardId(persist.shard)) || persist.stalled) continue;
     index_.drop(persist.version.key, persist.version.putId);
     uncount(persist);
     persist.stalled = true;
@@ -73,9 +73,9 @@ void SsdCore::giveUpSome() {
   size_t steps = kEntriesAtOnce;
   for (Device& device : devices_) {
     while (!device.leaving.empty()) {
-      std::optional<ssd::ReadPin> pin = device.leaving.front().next(steps);
+      std::optional<ReadPin> pin = device.leaving.front().next(steps);
       if (pin) {
-        const ssd::Version version = pin->version();
+        const Version version = pin->version();
         pin.reset();
         evict(version);
       } else if (device.leaving.front().done()) {

@@ -76,22 +76,22 @@ void SsdCore::place(uint64_t id, Persist& persist, Time now) {
   if (device.state != DeviceState::serving) device.probed = persist.probe = true;
   persist.counted = persist.bytes + shard.spec.blockBytes;
   device.writeBytes += persist.counted;
-  ssd::Claim claim = shard.ring->claim(persist.version, persist.bytes);
+  Claim claim = shard.ring->claim(persist.version, persist.bytes);
   tellEvicted(shard);
-  if (auto* const guard = std::get_if<ssd::WriteGuard>(&claim)) return beginWrite(id, persist, std::move(*guard));
-  if (auto* const blocked = std::get_if<ssd::BlockedByBusyIo>(&claim)) {
+  if (auto* const guard = std::get_if<WriteGuard>(&claim)) return beginWrite(id, persist, std::move(*guard));
+  if (auto* const blocked = std::get_if<BlockedByBusyIo>(&claim)) {
     FLUXON_MARK("ssdd: a persist waits for bytes that are in use");
     persist.hold = std::move(blocked->turn);
     shard.waiting.push_back(id);
     return;
   }
-  FLUXON_CHECK(std::holds_alternative<ssd::Outdated>(claim), "ssdd: a shard was chosen that is too small");
+  FLUXON_CHECK(std::holds_alternative<Outdated>(claim), "ssdd: a shard was chosen that is too small");
   endPersist(id, Code::miss);
 }
 
-void SsdCore::beginWrite(uint64_t id, Persist& persist, ssd::WriteGuard guard) {
+void SsdCore::beginWrite(uint64_t id, Persist& persist, WriteGuard guard) {
   const JobId job = nextJob();
-  const ssd::Version& version = persist.version;
+  const Version& version = persist.version;
   begins(guard.shard(), now_);
   disk_.write({job, guard.shard(), guard.fileOffset(), keyHash(version.key), version.putId, persist.offset, persist.bytes});
   writes_.emplace(job, id);
@@ -119,7 +119,7 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
   Shard& shard = shards_[persist.shard];
   Device& device = devices_[shard.spec.device.value];
   now_ = now;
-  ends(ssd::ShardId(persist.shard), now);
+  ends(ShardId(persist.shard), now);
   judgeWrite(persist, payloadCrc.ok() ? Error{} : payloadCrc.error(), now);
   uncount(persist);
   if (persist.forgotten || persist.stalled) {
@@ -128,7 +128,7 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
     endPersist(id, Code::unavailable);
   } else if (!payloadCrc.ok()) {
     endPersist(id, payloadCrc.error().code);
-  } else if (std::optional<ssd::CommitPin> pin = std::get<ssd::WriteGuard>(std::move(persist.hold)).commit(payloadCrc.value())) {
+  } else if (std::optional<CommitPin> pin = std::get<WriteGuard>(std::move(persist.hold)).commit(payloadCrc.value())) {
     persist.hold = std::move(*pin);
     tell(MessageKind::persisted, id);
   } else {
@@ -183,7 +183,7 @@ void SsdCore::retire(Shard& shard, Time now) {
 void SsdCore::moveWaiting(Shard& shard, Time now) {
   for (const uint64_t id : std::exchange(shard.waiting, {})) {
     Persist& persist = persists_.at(id);
-    const bool wanted = std::get<ssd::Turn>(persist.hold).wanted();
+    const bool wanted = std::get<Turn>(persist.hold).wanted();
     persist.hold = std::monostate();
     releaseProbe(persist);
     uncount(persist);
@@ -195,15 +195,15 @@ void SsdCore::moveWaiting(Shard& shard, Time now) {
 // Of the master, by the owner.
 void SsdCore::decided(const ssd::Message& said) {
   const auto found = persists_.find(said.id);
-  if (found == persists_.end() || !std::holds_alternative<ssd::CommitPin>(found->second.hold)) {
+  if (found == persists_.end() || !std::holds_alternative<CommitPin>(found->second.hold)) {
     return;  // forgotten meanwhile
   }
   const Device& device = devices_[shards_[found->second.shard].spec.device.value];
-  std::optional<ssd::CommitPin> pin = std::get<ssd::CommitPin>(std::move(found->second.hold));
+  std::optional<CommitPin> pin = std::get<CommitPin>(std::move(found->second.hold));
   persists_.erase(found);
   if (said.code == Code::ok) {
     if (!outOfReach(device)) return;
-    const ssd::Version version = pin->version();
+    const Version version = pin->version();
     pin.reset();
     return evict(version);
   }
@@ -217,14 +217,14 @@ void SsdCore::serve(Shard& shard) {
   while (!shard.waiting.empty()) {
     const uint64_t id = shard.waiting.front();
     Persist& persist = persists_.at(id);
-    ssd::Claim claim = shard.ring->retry(std::get<ssd::Turn>(std::move(persist.hold)));
+    Claim claim = shard.ring->retry(std::get<Turn>(std::move(persist.hold)));
     tellEvicted(shard);
-    if (auto* const blocked = std::get_if<ssd::BlockedByBusyIo>(&claim)) {
+    if (auto* const blocked = std::get_if<BlockedByBusyIo>(&claim)) {
       persist.hold = std::move(blocked->turn);
       return;
     }
     shard.waiting.pop_front();
-    if (auto* const guard = std::get_if<ssd::WriteGuard>(&claim)) {
+    if (auto* const guard = std::get_if<WriteGuard>(&claim)) {
       beginWrite(id, persist, std::move(*guard));
     } else {
       FLUXON_MARK("ssdd: a version dies while it waits");
@@ -245,9 +245,9 @@ void SsdCore::dropOpen() {
   }
   for (auto at = persists_.begin(); at != persists_.end();) {
     Persist& persist = at->second;
-    if (std::holds_alternative<ssd::CommitPin>(persist.hold)) {
+    if (std::holds_alternative<CommitPin>(persist.hold)) {
       FLUXON_MARK("ssdd: what was undecided dies");
-      std::get<ssd::CommitPin>(std::move(persist.hold)).ignored();
+      std::get<CommitPin>(std::move(persist.hold)).ignored();
       at = persists_.erase(at);
     } else {
       persist.forgotten = true;

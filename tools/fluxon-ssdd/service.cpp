@@ -25,19 +25,19 @@ constexpr size_t kMostWaiting = 1024;  // messages for which the channel has no 
 
 // Null: the kernel refuses io_uring and nothing else is wanted.
 Devices::MakeEngine chooseEngine(const std::string& backend, std::string& why) {
-  const auto threads = [](const ssd::EngineSettings& settings) { return ssd::makePsyncEngine(settings); };
+  const auto threads = [](const EngineSettings& settings) { return makePsyncEngine(settings); };
   if (backend == "psync") return threads;
-  if (!ssd::makeUringEngine({}, why)) {
+  if (!makeUringEngine({}, why)) {
     if (backend == "io_uring") return nullptr;
     log::warn("io_uring is refused (" + why + "): files are read and written by threads, which is slower");
     return threads;
   }
-  return [](const ssd::EngineSettings& settings) {
+  return [](const EngineSettings& settings) {
     std::string refused;
-    auto engine = ssd::makeUringEngine(settings, refused);
+    auto engine = makeUringEngine(settings, refused);
     if (engine) return engine;
     log::warn("io_uring is refused for one device (" + refused + "): it is served by threads, which is slower");
-    return ssd::makePsyncEngine(settings);
+    return makePsyncEngine(settings);
   };
 }
 

@@ -32,7 +32,7 @@ void SsdCore::startOver() {
   lastScrub_ = {};
   for (Device& device : devices_) device.leaving.clear();
   for (size_t n = 0; n < shards_.size(); ++n) {
-    shards_[n].ring.emplace(index_, ssd::ShardId(n), shards_[n].spec.bytes, shards_[n].spec.blockBytes);
+    shards_[n].ring.emplace(index_, ShardId(n), shards_[n].spec.bytes, shards_[n].spec.blockBytes);
   }
 }
 
@@ -80,7 +80,7 @@ void SsdCore::send(ssd::Message message) {
 void SsdCore::tell(MessageKind kind, uint64_t id, Code code) { send({.kind = kind, .id = id, .code = code}); }
 
 void SsdCore::tellEvicted(Shard& shard) {
-  for (ssd::Version& version : shard.ring->takeEvicted()) {
+  for (Version& version : shard.ring->takeEvicted()) {
     ++counters_.evicted;
     send({.kind = MessageKind::evicted, .key = std::move(version.key), .putId = version.putId});
   }
@@ -95,7 +95,7 @@ void SsdCore::invalidate(const ssd::Message& asked) {
 
 void SsdCore::load(const ssd::Message& asked, Time now) {
   ++counters_.loads;
-  std::optional<ssd::ReadPin> pin = index_.pin(asked.key, asked.putId);
+  std::optional<ReadPin> pin = index_.pin(asked.key, asked.putId);
   if (pin && !pin->undecided() && outOfReach(deviceOf(pin->shard()))) {
     pin.reset();
     evict({asked.key, asked.putId});
@@ -116,7 +116,7 @@ void SsdCore::load(const ssd::Message& asked, Time now) {
 
 void SsdCore::progress(JobId job, uint64_t bytes, Time now) {
   if (const auto write = writes_.find(job); write != writes_.end()) {
-    deviceOf(ssd::ShardId(persists_.at(write->second).shard)).moved = now;
+    deviceOf(ShardId(persists_.at(write->second).shard)).moved = now;
     return;
   }
   if (const auto check = checks_.find(job); check != checks_.end()) {
@@ -136,7 +136,7 @@ void SsdCore::readDone(JobId job, const Error& error, Time now) {
   FLUXON_CHECK(found != loads_.end(), "ssdd: a read ends that is not under way");
   const Load& load = found->second;
   Code code = error.code;
-  const ssd::ShardId shard = load.pin.shard();
+  const ShardId shard = load.pin.shard();
   --deviceOf(shard).loads;
   ends(shard, now);
   if (!load.pin.current()) {
@@ -160,8 +160,8 @@ void SsdCore::endLoad(uint64_t id, Code code) {
 }
 
 // An entry cannot be read, or not as it was written: it ends. One that leaves has been told already.
-void SsdCore::lose(const ssd::ReadPin& entry) {
-  const ssd::Version& version = entry.version();
+void SsdCore::lose(const ReadPin& entry) {
+  const Version& version = entry.version();
   const bool told = !index_.pin(version.key, version.putId);
   index_.drop(version.key, version.putId);
   ++counters_.damaged;
@@ -169,7 +169,7 @@ void SsdCore::lose(const ssd::ReadPin& entry) {
 }
 
 // A decided entry that nobody is to read any more, if there still is one and it has not been told already.
-void SsdCore::evict(const ssd::Version& version) {
+void SsdCore::evict(const Version& version) {
   if (!index_.pin(version.key, version.putId)) return;
   index_.drop(version.key, version.putId);
   ++counters_.evicted;
@@ -205,9 +205,9 @@ SsdCore::Tour SsdCore::tour() {
   return made;
 }
 
-std::optional<ssd::ReadPin> SsdCore::Tour::next(size_t& steps) {
+std::optional<ReadPin> SsdCore::Tour::next(size_t& steps) {
   while (!walks.empty()) {
-    if (std::optional<ssd::ReadPin> pin = walks.front().next(steps)) return pin;
+    if (std::optional<ReadPin> pin = walks.front().next(steps)) return pin;
     if (!walks.front().done()) return std::nullopt;
     walks.pop_front();
   }
@@ -235,8 +235,8 @@ void SsdCore::list(uint64_t id) {
 
 void SsdCore::listSome() {
   size_t steps = kEntriesAtOnce;
-  while (const std::optional<ssd::ReadPin> pin = list_->tour.next(steps)) {
-    const ssd::Version& version = pin->version();
+  while (const std::optional<ReadPin> pin = list_->tour.next(steps)) {
+    const Version& version = pin->version();
     if (list_->open.count(version.putId)) continue;
     send({.kind = MessageKind::listed, .id = list_->id, .key = version.key, .putId = version.putId, .bytes = pin->payloadBytes()});
   }
@@ -259,12 +259,12 @@ size_t SsdCore::checksAwaited() const {
 void SsdCore::scrubSome(Time now) {
   size_t steps = kEntriesAtOnce;
   while (checksAwaited() < kMostChecks) {
-    std::optional<ssd::ReadPin> pin = scrub_->tour.next(steps);
+    std::optional<ReadPin> pin = scrub_->tour.next(steps);
     if (!pin) break;
     if (outOfReach(deviceOf(pin->shard()))) continue;  // it is being given up
     const JobId job = nextJob();
     begins(pin->shard(), now);
-    const ssd::Version& version = pin->version();
+    const Version& version = pin->version();
     disk_.check({job, pin->shard(), pin->fileOffset(), keyHash(version.key), version.putId, pin->payloadBytes(), pin->payloadCrc()});
     checks_.emplace(job, Check{std::move(*pin)});
   }
@@ -278,8 +278,8 @@ void SsdCore::checked(JobId job, const Error& error, Time now) {
   const auto found = checks_.find(job);
   FLUXON_CHECK(found != checks_.end(), "ssdd: a check ends that is not under way");
   now_ = now;
-  const ssd::ReadPin& pin = found->second.pin;
-  const ssd::ShardId shard = pin.shard();
+  const ReadPin& pin = found->second.pin;
+  const ShardId shard = pin.shard();
   const bool stalled = found->second.stalled;
   const bool cancelled = error.code == Code::unavailable;
   const bool damaged = !error.ok() && !cancelled && pin.current();
@@ -320,14 +320,14 @@ bool SsdCore::paused() const {
 std::vector<ShardGauges> SsdCore::shards() const {
   std::vector<ShardGauges> shown;
   for (const Shard& shard : shards_) {
-    const ssd::ShardRing& ring = *shard.ring;
+    const ShardRing& ring = *shard.ring;
     shown.push_back({.retired = shard.retired, .capacityBytes = ring.capacity(), .headPosition = ring.head(), .tailPosition = ring.tail(),
                      .usedBytes = ring.usedBytes(), .deadBytes = ring.deadBytes(), .entries = ring.committed(),
                      .waiting = shard.waiting.size()});
   }
   for (const auto& [_, persist] : persists_) {
-    if (std::holds_alternative<ssd::WriteGuard>(persist.hold)) ++shown[persist.shard].writers;
-    if (std::holds_alternative<ssd::CommitPin>(persist.hold)) ++shown[persist.shard].commitPins;
+    if (std::holds_alternative<WriteGuard>(persist.hold)) ++shown[persist.shard].writers;
+    if (std::holds_alternative<CommitPin>(persist.hold)) ++shown[persist.shard].commitPins;
   }
   for (const auto& [_, load] : loads_) ++shown[load.pin.shard().value].readPins;
   for (const auto& [_, check] : checks_) ++shown[check.pin.shard().value].readPins;

@@ -1,6 +1,6 @@
 // SsdCore: the logic of an ssdd. Messages of its owner (ssd/messages.h), ends of jobs and times come in by calls; messages go out
 // through Host, jobs through Disk (disk.h). It sees no file, no socket and no byte of a value: of the shards only the rings
-// (ssd/shard_ring.h), of the owner's segment only offsets.
+// (storage/shard_ring.h), of the owner's segment only offsets.
 //
 // Life of a persist
 //
@@ -67,7 +67,7 @@
 #include "base/result.h"
 #include "disk.h"
 #include "ssd/messages.h"
-#include "ssd/shard_ring.h"
+#include "storage/shard_ring.h"
 
 namespace fluxon::ssdd {
 
@@ -165,7 +165,7 @@ class SsdCore {
  private:
   struct Shard {
     ShardSpec spec;
-    std::optional<ssd::ShardRing> ring;
+    std::optional<ShardRing> ring;
     std::deque<uint64_t> waiting;  // persists, in the ring's order
     unsigned writeErrors = 0;
     bool retired = false;
@@ -180,10 +180,10 @@ class SsdCore {
     size_t jobs = 0, loads = 0;
     Time moved{0};            // the last end or progress of a job, or the first of a row began
     unsigned writeErrors = 0, readErrors = 0;  // in a row
-    std::deque<ssd::Walk> leaving;             // over what is being given up
+    std::deque<Walk> leaving;             // over what is being given up
   };
   struct Persist {
-    ssd::Version version;
+    Version version;
     uint64_t offset = 0;
     uint64_t bytes = 0;
     size_t shard = 0;
@@ -191,21 +191,21 @@ class SsdCore {
     bool probe = false;      // of its device
     bool forgotten = false;  // being written for nobody
     bool stalled = false;    // the owner has been told
-    std::variant<std::monostate, ssd::Turn, ssd::WriteGuard, ssd::CommitPin> hold;
+    std::variant<std::monostate, Turn, WriteGuard, CommitPin> hold;
   };
   struct Load {
     uint64_t id;
-    ssd::ReadPin pin;
+    ReadPin pin;
     bool stalled = false;
   };
   struct Check {
-    ssd::ReadPin pin;
+    ReadPin pin;
     bool stalled = false;  // no scrub waits for it
   };
   // A walk over all rings.
   struct Tour {
-    std::deque<ssd::Walk> walks;
-    std::optional<ssd::ReadPin> next(size_t& steps);
+    std::deque<Walk> walks;
+    std::optional<ReadPin> next(size_t& steps);
     bool done() const { return walks.empty(); }
   };
   struct List {
@@ -230,7 +230,7 @@ class SsdCore {
   void place(uint64_t id, Persist&, Time now);
   Result<size_t> choose(uint64_t payloadBytes, Time now);
   bool closed(const Device&, Time now) const;
-  void beginWrite(uint64_t id, Persist&, ssd::WriteGuard);
+  void beginWrite(uint64_t id, Persist&, WriteGuard);
   void endPersist(uint64_t id, Code);
   void judgeWrite(Persist&, const Error&, Time now);
   void releaseProbe(Persist&);
@@ -243,10 +243,10 @@ class SsdCore {
   void dropOpen();
 
   // outages.cpp
-  Device& deviceOf(ssd::ShardId shard) { return devices_[shards_[shard.value].spec.device.value]; }
-  void begins(ssd::ShardId, Time now);
-  void ends(ssd::ShardId, Time now);
-  void judgeRead(ssd::ShardId, const Error&, Time now);
+  Device& deviceOf(ShardId shard) { return devices_[shards_[shard.value].spec.device.value]; }
+  void begins(ShardId, Time now);
+  void ends(ShardId, Time now);
+  void judgeRead(ShardId, const Error&, Time now);
   void takeOut(Device&, DeviceState, Time now);
   void giveUp(Device&);
   void giveUpSome();
@@ -258,8 +258,8 @@ class SsdCore {
   void invalidate(const ssd::Message&);
   void forget(uint64_t id);
   void answerForgets();
-  void lose(const ssd::ReadPin&);
-  void evict(const ssd::Version&);
+  void lose(const ReadPin&);
+  void evict(const Version&);
   void list(uint64_t id);
   void listSome();
   void scrub(uint64_t id, Time now);
@@ -276,7 +276,7 @@ class SsdCore {
   Host& host_;
   bool attached_ = false;
   uint64_t segmentBytes_ = 0;
-  ssd::KeyIndex index_;
+  KeyIndex index_;
   std::deque<Shard> shards_;
   std::deque<Device> devices_;
   size_t nextDevice_ = 0;

@@ -1,4 +1,4 @@
-// IoEngine over a pool of threads, each with one plain call at a time.
+// FileEngine over a pool of threads, each with one plain call at a time.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,15 +10,15 @@
 #include <thread>
 
 #include "base/check.h"
-#include "ssd/channels.h"
+#include "io_queues.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 namespace {
 
-class PsyncEngine final : public IoEngine {
+class PsyncEngine final : public FileEngine {
  public:
   explicit PsyncEngine(const EngineSettings& settings)
-      : channels_(settings, std::min(settings.depth, settings.threads)), events_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      : queues_(settings, std::min(settings.depth, settings.threads)), events_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     for (unsigned i = 0; i < std::min(settings.depth, settings.threads); ++i) threads_.emplace_back([this] { work(); });
   }
   ~PsyncEngine() override {
@@ -41,21 +41,21 @@ class PsyncEngine final : public IoEngine {
   bool submit(const Request& request) override {
     FLUXON_CHECK(!closed_ && !request.file.isRegistered(), "a request for a closed engine, or of another engine's file");
     const std::lock_guard lock(mutex_);
-    return channels_.submit(request);
+    return queues_.submit(request);
   }
 
   void start() override {
     size_t startable;
     {
       const std::lock_guard lock(mutex_);
-      startable = channels_.queued();
+      startable = queues_.queued();
     }
     for (size_t i = 0; i < std::min(startable, threads_.size()); ++i) work_.notify_one();
   }
 
   void cancel(uint64_t tag) override {
     const std::lock_guard lock(mutex_);
-    if (channels_.cancel(tag)) ring();
+    if (queues_.cancel(tag)) ring();
   }
 
   void wait(size_t count, Time until, std::vector<Completion>& to) override {
@@ -64,12 +64,12 @@ class PsyncEngine final : public IoEngine {
     for (;;) {
       {
         const std::lock_guard lock(mutex_);
-        wanted = std::min(std::min(wanted, count), channels_.pending());
+        wanted = std::min(std::min(wanted, count), queues_.pending());
         const bool late = until != Time::never() && bootTime() >= until;
         uint64_t rung;  // under the lock, as it is rung: what comes later rings anew
         ++systemCalls_;
         [[maybe_unused]] const ssize_t n = ::read(events_, &rung, sizeof rung);
-        if (channels_.ended() >= wanted || late) return channels_.takeEnded(to);
+        if (queues_.ended() >= wanted || late) return queues_.takeEnded(to);
         ++systemCalls_;
       }
       pollfd waiting{events_, POLLIN, 0};
@@ -84,21 +84,21 @@ class PsyncEngine final : public IoEngine {
     size_t left;
     {
       const std::lock_guard lock(mutex_);
-      channels_.cancelQueued();
-      left = channels_.pending();
+      queues_.cancelQueued();
+      left = queues_.pending();
     }
     wait(left, Time::never(), to);
   }
 
   size_t pending() const override {
     const std::lock_guard lock(mutex_);
-    return channels_.pending();
+    return queues_.pending();
   }
   int eventFd() override { return events_; }
 
   IoCounters counters() const override {
     const std::lock_guard lock(mutex_);
-    IoCounters all = channels_.counters();
+    IoCounters all = queues_.counters();
     all.systemCalls = systemCalls_;
     return all;
   }
@@ -114,13 +114,13 @@ class PsyncEngine final : public IoEngine {
     std::unique_lock lock(mutex_);
     for (;;) {
       Operation* operation = nullptr;
-      work_.wait(lock, [&] { return (operation = channels_.next()) || ending_; });
+      work_.wait(lock, [&] { return (operation = queues_.next()) || ending_; });
       if (!operation) return;
       ++systemCalls_;
       lock.unlock();
       const int64_t result = transfer(*operation);
       lock.lock();
-      if (channels_.returned(*operation, result)) ring();
+      if (queues_.returned(*operation, result)) ring();
     }
   }
 
@@ -138,9 +138,9 @@ class PsyncEngine final : public IoEngine {
     return result < 0 ? -errno : result;
   }
 
-  mutable std::mutex mutex_;  // over channels_, systemCalls_, ending_
+  mutable std::mutex mutex_;  // over queues_, systemCalls_, ending_
   std::condition_variable work_;
-  Channels channels_;
+  IoQueues queues_;
   uint64_t systemCalls_ = 0;
   bool ending_ = false;
   bool closed_ = false;  // the caller's thread alone
@@ -150,6 +150,6 @@ class PsyncEngine final : public IoEngine {
 
 }  // namespace
 
-std::unique_ptr<IoEngine> makePsyncEngine(const EngineSettings& settings) { return std::make_unique<PsyncEngine>(settings); }
+std::unique_ptr<FileEngine> makePsyncEngine(const EngineSettings& settings) { return std::make_unique<PsyncEngine>(settings); }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

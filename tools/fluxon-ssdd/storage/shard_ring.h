@@ -51,7 +51,7 @@
 #include "base/hash.h"
 #include "base/ids.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
 using ShardId = Id<struct ShardTag>;
 
@@ -280,4 +280,4 @@ class Walk {
   const uint64_t end_;
 };
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

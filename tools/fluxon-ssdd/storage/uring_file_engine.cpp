@@ -1,4 +1,4 @@
-// IoEngine over one io_uring. All operations that may start go to the kernel with one system call, which also waits.
+// FileEngine over one io_uring. All operations that may start go to the kernel with one system call, which also waits.
 #include <liburing.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "ssd/channels.h"
+#include "io_queues.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 namespace {
 
 constexpr unsigned kFiles = 256;
@@ -20,9 +20,9 @@ constexpr unsigned kPieces = 1 << 14;           // of registered memory: the mos
 // those behind it. Kernels before 6.1 do not know the first two.
 constexpr unsigned kCheapest = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
 
-class UringEngine final : public IoEngine {
+class UringEngine final : public FileEngine {
  public:
-  explicit UringEngine(const EngineSettings& settings) : depth_(settings.depth), channels_(settings, settings.depth) {}
+  explicit UringEngine(const EngineSettings& settings) : depth_(settings.depth), queues_(settings, settings.depth) {}
   ~UringEngine() override {
     if (made_) {
       std::vector<Completion> nobodys;
@@ -86,7 +86,7 @@ class UringEngine final : public IoEngine {
 
   bool submit(const Request& request) override {
     FLUXON_CHECK(!closed_, "a request for a closed engine");
-    return channels_.submit(request);
+    return queues_.submit(request);
   }
 
   void start() override {
@@ -94,7 +94,7 @@ class UringEngine final : public IoEngine {
   }
 
   void cancel(uint64_t tag) override {
-    if (channels_.cancel(tag)) ring();
+    if (queues_.cancel(tag)) ring();
   }
 
   void wait(size_t count, Time until, std::vector<Completion>& to) override {
@@ -103,27 +103,27 @@ class UringEngine final : public IoEngine {
       ++systemCalls_;
       [[maybe_unused]] const ssize_t n = ::read(events_, &rung, sizeof rung);
     }
-    const size_t wanted = std::min(count, channels_.pending());
+    const size_t wanted = std::min(count, queues_.pending());
     for (;;) {
       const bool prepared = prepare();
-      const size_t missing = wanted - std::min(wanted, channels_.ended());
+      const size_t missing = wanted - std::min(wanted, queues_.ended());
       // With something queued each completion makes room for another start.
-      const size_t least = channels_.queued() > 0 ? std::min<size_t>(missing, 1) : std::min(missing, channels_.inFlight());
-      if (prepared || channels_.inFlight() > 0) enter(static_cast<unsigned>(least), until);
+      const size_t least = queues_.queued() > 0 ? std::min<size_t>(missing, 1) : std::min(missing, queues_.inFlight());
+      if (prepared || queues_.inFlight() > 0) enter(static_cast<unsigned>(least), until);
       collect();
-      if (channels_.ended() >= wanted || (until != Time::never() && bootTime() >= until)) break;
+      if (queues_.ended() >= wanted || (until != Time::never() && bootTime() >= until)) break;
     }
     start();
-    channels_.takeEnded(to);
+    queues_.takeEnded(to);
   }
 
   void close(std::vector<Completion>& to) override {
     closed_ = true;
-    channels_.cancelQueued();
-    wait(channels_.pending(), Time::never(), to);
+    queues_.cancelQueued();
+    wait(queues_.pending(), Time::never(), to);
   }
 
-  size_t pending() const override { return channels_.pending(); }
+  size_t pending() const override { return queues_.pending(); }
 
   int eventFd() override {
     if (events_ < 0) {
@@ -140,7 +140,7 @@ class UringEngine final : public IoEngine {
   }
 
   IoCounters counters() const override {
-    IoCounters all = channels_.counters();
+    IoCounters all = queues_.counters();
     all.systemCalls = systemCalls_;
     return all;
   }
@@ -175,7 +175,7 @@ class UringEngine final : public IoEngine {
 
   // The queue has an entry for each operation of the depth. True if the kernel is to be told of any.
   bool prepare() {
-    while (Operation* const operation = channels_.next()) {
+    while (Operation* const operation = queues_.next()) {
       io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
       FLUXON_CHECK(sqe, "more operations than entries");
       prepare(*sqe, *operation);
@@ -248,13 +248,13 @@ class UringEngine final : public IoEngine {
     io_uring_cqe* cqe;
     io_uring_for_each_cqe(&ring_, head, cqe) {
       ++seen;
-      channels_.returned(*static_cast<Operation*>(::io_uring_cqe_get_data(cqe)), cqe->res);
+      queues_.returned(*static_cast<Operation*>(::io_uring_cqe_get_data(cqe)), cqe->res);
     }
     ::io_uring_cq_advance(&ring_, seen);
   }
 
   const unsigned depth_;
-  Channels channels_;
+  IoQueues queues_;
   io_uring ring_{};
   std::vector<Piece> pieces_;   // by address
   std::vector<unsigned> free_;  // places in the kernel's table
@@ -266,7 +266,7 @@ class UringEngine final : public IoEngine {
 
 }  // namespace
 
-std::unique_ptr<IoEngine> makeUringEngine(const EngineSettings& settings, std::string& why) {
+std::unique_ptr<FileEngine> makeUringEngine(const EngineSettings& settings, std::string& why) {
   auto engine = std::make_unique<UringEngine>(settings);
   std::string refused = engine->open();
   if (refused.empty()) return engine;
@@ -274,4 +274,4 @@ std::unique_ptr<IoEngine> makeUringEngine(const EngineSettings& settings, std::s
   return nullptr;
 }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

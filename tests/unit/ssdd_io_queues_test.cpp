@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <string>
 
-#include "ssd/channels.h"
+#include "storage/io_queues.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 namespace {
 
 char* const kBase = reinterpret_cast<char*>(uintptr_t{1} << 30);  // an address that nobody follows
@@ -97,71 +97,71 @@ TEST_CASE("operation: parts are skipped as they are moved") {
 }
 
 // The directions of what starts now.
-std::string started(Channels& channels) {
+std::string started(IoQueues& queues) {
   std::string all;
-  while (const Operation* each = channels.next()) all += each->direction() == Direction::read ? 'R' : 'W';
+  while (const Operation* each = queues.next()) all += each->direction() == Direction::read ? 'R' : 'W';
   return all;
 }
-void submit(Channels& channels, Direction direction, int count) {
-  for (int i = 0; i < count; ++i) REQUIRE(channels.submit(request(direction, 0, 512)));
+void submit(IoQueues& queues, Direction direction, int count) {
+  for (int i = 0; i < count; ++i) REQUIRE(queues.submit(request(direction, 0, 512)));
 }
 
-TEST_CASE("channels: two reads start for one write, and neither starves") {
-  Channels channels(EngineSettings{}, 12);
-  submit(channels, Direction::write, 20);
-  submit(channels, Direction::read, 20);
-  CHECK(started(channels) == "RWRRWRRWRRWR");
+TEST_CASE("queues: two reads start for one write, and neither starves") {
+  IoQueues queues(EngineSettings{}, 12);
+  submit(queues, Direction::write, 20);
+  submit(queues, Direction::read, 20);
+  CHECK(started(queues) == "RWRRWRRWRRWR");
 }
 
-TEST_CASE("channels: an empty channel leaves its turn to the other, up to the depth") {
-  Channels writes(EngineSettings{}, kIoDepth);
+TEST_CASE("queues: an empty queue leaves its turn to the other, up to the depth") {
+  IoQueues writes(EngineSettings{}, kIoDepth);
   submit(writes, Direction::write, 200);
   CHECK(started(writes) == std::string(128, 'W'));
-  Channels reads(EngineSettings{}, 4);
+  IoQueues reads(EngineSettings{}, 4);
   submit(reads, Direction::read, 5);
   CHECK(started(reads) == "RRRR");
   CHECK(reads.pending() == 5);
 }
 
-TEST_CASE("channels: what was cut short is resumed before anything new starts, and keeps its place in the depth") {
-  Channels channels(EngineSettings{}, 1);
-  REQUIRE(channels.submit(request(Direction::read, 0, 1024, 1)));
-  REQUIRE(channels.submit(request(Direction::read, 0, 1024, 2)));
-  Operation* const first = channels.next();
+TEST_CASE("queues: what was cut short is resumed before anything new starts, and keeps its place in the depth") {
+  IoQueues queues(EngineSettings{}, 1);
+  REQUIRE(queues.submit(request(Direction::read, 0, 1024, 1)));
+  REQUIRE(queues.submit(request(Direction::read, 0, 1024, 2)));
+  Operation* const first = queues.next();
   REQUIRE(first);
-  CHECK_FALSE(channels.returned(*first, 512));
-  CHECK(channels.next() == first);
-  CHECK(channels.next() == nullptr);
-  CHECK(channels.returned(*first, 512));
-  Operation* const second = channels.next();
+  CHECK_FALSE(queues.returned(*first, 512));
+  CHECK(queues.next() == first);
+  CHECK(queues.next() == nullptr);
+  CHECK(queues.returned(*first, 512));
+  Operation* const second = queues.next();
   REQUIRE(second);
   CHECK(second->tag() == 2);
-  CHECK(channels.counters().readsStarted == 2);
+  CHECK(queues.counters().readsStarted == 2);
 }
 
-TEST_CASE("channels: full is an answer, of each channel for itself") {
-  Channels channels(EngineSettings{.queued = 2}, 1);
-  submit(channels, Direction::write, 2);
-  CHECK_FALSE(channels.submit(request(Direction::write, 0, 512)));
-  CHECK(channels.submit(request(Direction::read, 0, 512)));
+TEST_CASE("queues: full is an answer, of each queue for itself") {
+  IoQueues queues(EngineSettings{.queued = 2}, 1);
+  submit(queues, Direction::write, 2);
+  CHECK_FALSE(queues.submit(request(Direction::write, 0, 512)));
+  CHECK(queues.submit(request(Direction::read, 0, 512)));
 }
 
-TEST_CASE("channels: what is queued is cancelled by its tag, what is in flight is not") {
-  Channels channels(EngineSettings{}, 1);
-  for (const uint64_t tag : {1, 2, 3}) REQUIRE(channels.submit(request(Direction::read, 0, 512, tag)));
-  Operation* const first = channels.next();
-  CHECK_FALSE(channels.cancel(1));
-  CHECK(channels.cancel(3));
-  CHECK(channels.returned(*first, 512));
-  channels.cancelQueued();
+TEST_CASE("queues: what is queued is cancelled by its tag, what is in flight is not") {
+  IoQueues queues(EngineSettings{}, 1);
+  for (const uint64_t tag : {1, 2, 3}) REQUIRE(queues.submit(request(Direction::read, 0, 512, tag)));
+  Operation* const first = queues.next();
+  CHECK_FALSE(queues.cancel(1));
+  CHECK(queues.cancel(3));
+  CHECK(queues.returned(*first, 512));
+  queues.cancelQueued();
   std::vector<Completion> ended;
-  channels.takeEnded(ended);
+  queues.takeEnded(ended);
   REQUIRE(ended.size() == 3);
   CHECK((ended[0].tag == 3 && ended[0].error == ECANCELED));
   CHECK((ended[1].tag == 1 && ended[1].error == 0 && ended[1].bytes == 512));
   CHECK((ended[2].tag == 2 && ended[2].error == ECANCELED));
-  CHECK(channels.pending() == 0);
+  CHECK(queues.pending() == 0);
 }
 
 }  // namespace
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

@@ -1,18 +1,18 @@
-// The requests of one engine: the read and the write channel, what is in flight, and the completions that nobody has fetched. Both
-// engines choose here what starts next (io_engine.h, invariant 4). No thread of its own and no lock.
+// The requests of one engine: the read and the write queue, what is in flight, and the completions that nobody has fetched. Both
+// engines choose here what starts next (file_engine.h, invariant 4). No thread of its own and no lock.
 #pragma once
 
 #include <deque>
 #include <list>
 
-#include "ssd/operation.h"
+#include "operation.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
-class Channels {
+class IoQueues {
  public:
   // `depth` is the engine's own: settings.depth or less.
-  Channels(const EngineSettings&, unsigned depth);
+  IoQueues(const EngineSettings&, unsigned depth);
 
   // False: full.
   bool submit(const Request&);
@@ -34,19 +34,19 @@ class Channels {
   const IoCounters& counters() const { return counters_; }
 
  private:
-  struct Channel {
+  struct Queue {
     std::list<Operation> queue;
     size_t inFlight = 0;
   };
-  Channel& channelOf(Direction d) { return d == Direction::read ? reads_ : writes_; }
+  Queue& queueOf(Direction d) { return d == Direction::read ? reads_ : writes_; }
 
   const unsigned depth_;
   const size_t mostQueued_, alignment_;
-  Channel reads_, writes_;
+  Queue reads_, writes_;
   std::list<Operation> inFlight_;
   std::deque<Operation*> again_;  // in flight, to be called anew
   std::vector<Completion> ended_;
   IoCounters counters_;
 };
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

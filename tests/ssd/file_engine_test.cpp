@@ -17,7 +17,7 @@
 #include "refuse_uring.h"
 #include "scratch.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 namespace {
 
 constexpr size_t kKiB = 1 << 10, kMiB = 1 << 20;
@@ -177,11 +177,11 @@ TEST_CASE("io engine: a device that fails in a part of it fails the operations o
   for (const Kind kind : kBoth) {
     const auto engine = make(kind);
     CAPTURE(std::string(engine->name()));
-    const TemporaryFolder folder;
+    const ssd::TemporaryFolder folder;
     const std::string image = folder.path + "/device";
     REQUIRE(::close(::open(image.c_str(), O_CREAT | O_RDWR, 0600)) == 0);
     REQUIRE(::truncate(image.c_str(), 4 * kMiB) == 0);
-    const int device = loopDevice(image);
+    const int device = ssd::loopDevice(image);
     REQUIRE(device >= 0);
     REQUIRE(::truncate(image.c_str(), 2 * kMiB) == 0);  // the device still says that it has 4
     const FileRef there = engine->addFile(device);
@@ -493,4 +493,4 @@ TEST_CASE("io engine: where io_uring is refused the engine says why, and threads
 }
 
 }  // namespace
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

@@ -12,8 +12,8 @@
 //    and the destructor therefore return when the last operation in flight has ended, however long the device takes.
 // 3. A completion with error 0 has moved every byte. What the kernel cuts short is resumed inside; a read that meets the end of the
 //    file ends with ENODATA. An error is that of this very request.
-// 4. At most `depth` operations are in flight; the others wait in a channel of their direction. With reads in flight up to
-//    kReadWeight times the writes the next to start is a read, else a write; an empty channel leaves its turn to the other. The
+// 4. At most `depth` operations are in flight; the others wait in a queue of their direction. With reads in flight up to
+//    kReadWeight times the writes the next to start is a read, else a write; an empty queue leaves its turn to the other. The
 //    weight says what starts next and nothing more: it is no bound and no share of the bandwidth. Reads alone run at depth 1.
 // All calls come from the thread that made the engine.
 #pragma once
@@ -30,7 +30,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
 constexpr unsigned kIoDepth = 128;
 constexpr unsigned kReadWeight = 2;
@@ -80,14 +80,14 @@ struct IoCounters {
 
 struct EngineSettings {
   unsigned depth = kIoDepth;
-  size_t queued = 1024;                // bound of each channel
+  size_t queued = 1024;                // bound of each queue
   size_t alignment = kLeastAlignment;  // of the device: a power of two
   unsigned threads = 16;               // of the pool: it has no more in flight
 };
 
-class IoEngine {
+class FileEngine {
  public:
-  virtual ~IoEngine() = default;
+  virtual ~FileEngine() = default;
   // "io_uring", "threads".
   virtual const char* name() const = 0;
 
@@ -101,7 +101,7 @@ class IoEngine {
   // What was added and begins inside. No operation uses it.
   virtual void dropMemory(const iovec& inside) = 0;
 
-  // False: the channel is full. What is taken may start at once, or at the next start() or wait(). A request that is not aligned is
+  // False: the queue is full. What is taken may start at once, or at the next start() or wait(). A request that is not aligned is
   // a bug of the caller.
   [[nodiscard]] virtual bool submit(const Request&) = 0;
   // Starts what the depth allows; does not block.
@@ -123,7 +123,7 @@ class IoEngine {
 };
 
 // Null if the kernel refuses one of the calls; `why` names it.
-std::unique_ptr<IoEngine> makeUringEngine(const EngineSettings&, std::string& why);
-std::unique_ptr<IoEngine> makePsyncEngine(const EngineSettings&);
+std::unique_ptr<FileEngine> makeUringEngine(const EngineSettings&, std::string& why);
+std::unique_ptr<FileEngine> makePsyncEngine(const EngineSettings&);
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

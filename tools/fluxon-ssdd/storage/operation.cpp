@@ -1,4 +1,4 @@
-#include "ssd/operation.h"
+#include "operation.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
 Operation::Operation(const Request& r, size_t alignment)
     : direction_(r.direction), file_(r.file), tag_(r.tag), offset_(r.offset), alignment_(alignment), single_(r.buffer),
@@ -57,4 +57,4 @@ void Operation::skip(uint64_t bytes) {
   }
 }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

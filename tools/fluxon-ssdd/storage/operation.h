@@ -4,9 +4,9 @@
 // moved again. One that gets no farther than the one before it has met the end of the file.
 #pragma once
 
-#include "ssd/io_engine.h"
+#include "file_engine.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 
 class Operation {
  public:
@@ -48,4 +48,4 @@ class Operation {
   int error_ = 0;
 };
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd

@@ -1,9 +1,9 @@
-#include "ssd/shard_ring.h"
+#include "shard_ring.h"
 
 #include "base/check.h"
 #include "ssd/record.h"
 
-namespace fluxon::ssd {
+namespace fluxon::ssdd {
 namespace {
 
 #ifdef FLUXON_MUTATE_IGNORED_PINS
@@ -105,7 +105,7 @@ bool KeyIndex::drop(std::string_view key, PutId putId) {
 
 ShardRing::ShardRing(KeyIndex& index, ShardId id, uint64_t shardBytes, uint32_t blockBytes)
     : index_(index), id_(id), capacity_(shardBytes / blockBytes * blockBytes), blockBytes_(blockBytes) {
-  FLUXON_CHECK(validBlockBytes(blockBytes) && capacity_ > 0, "ssd ring: shape");
+  FLUXON_CHECK(ssd::validBlockBytes(blockBytes) && capacity_ > 0, "ssd ring: shape");
 }
 
 ShardRing::~ShardRing() {
@@ -171,7 +171,7 @@ Claim ShardRing::claim(Version version, uint64_t payloadBytes) {
     if (known->version.putId >= version.putId) return Outdated{};
     index_.die(*known);
   }
-  const uint64_t bytes = recordBytes(payloadBytes, blockBytes_);
+  const uint64_t bytes = ssd::recordBytes(payloadBytes, blockBytes_);
   if (bytes > capacity_) return TooLarge{};
   const bool inLine = firstWaiting() != waiting_.end();
   std::list<Entry> made;
@@ -220,4 +220,4 @@ std::optional<ReadPin> Walk::next(size_t& steps) {
   return std::nullopt;
 }
 
-}  // namespace fluxon::ssd
+}  // namespace fluxon::ssdd
