@@ -147,7 +147,7 @@ TEST_CASE("ssdd: 64 KiB of memory that may be locked are enough, and so is a ker
   for (const auto& [call, name] : calls) {
     CAPTURE(std::string(name));
     cluster.start("ssdd-n0", [call = call] {
-      if (!ssd::refuseUring(static_cast<unsigned>(call))) ::_exit(99);
+      if (!fluxon::ssdd::refuseUring(static_cast<unsigned>(call))) ::_exit(99);
     });
     checkSsd(cluster);
     CHECK(cluster.metric("ssdd-n0", "fluxon_ssdd_engine", "threads") == 1);
@@ -164,7 +164,7 @@ TEST_CASE("ssdd: one that is to have io_uring ends where it is refused") {
   const std::string log = place.folder() + "/log";
   const pid_t pid = inChild([&] {
     ::dup2(::open(log.c_str(), O_WRONLY | O_CREAT, 0600), 2);
-    if (!ssd::refuseUring()) return 99;
+    if (!fluxon::ssdd::refuseUring()) return 99;
     return ::execl(FLUXON_BIN "/fluxon-ssdd", "fluxon-ssdd", "--config", config.c_str(), nullptr);
   });
   CHECK(waitFor(pid) == 71);
