@@ -446,13 +446,13 @@ TEST_CASE("ssdd: what lies where a shard shall be and is no file of its own: one
   const std::string path = place.folder() + "/disk", shard = rootOf(path) + "/shard-000", config = configured(place, path);
   fs::create_directories(rootOf(path));
   fs::create_directory(shard);
-  ends(ssddOf(config), 71, {shard, "Is a directory"});
+  ends(ssddOf(config), 77, {shard, "is in the way: a folder of user"});
   fs::remove(shard);
   REQUIRE(::mkfifo(shard.c_str(), 0600) == 0);
-  ends(ssddOf(config), 77, {shard, "is not a regular file"});
+  ends(ssddOf(config), 77, {shard, "is in the way: a fifo of user"});
   fs::remove(shard);
   std::ofstream(place.folder() + "/precious") << "precious";
   fs::create_symlink(place.folder() + "/precious", shard);
-  ends(ssddOf(config), 71, {shard, "Too many levels of symbolic links"});
+  ends(ssddOf(config), 77, {shard, "is in the way: a symbolic link of user"});
   CHECK(fs::file_size(place.folder() + "/precious") == 8);
 }

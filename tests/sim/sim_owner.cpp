@@ -197,9 +197,10 @@ void SimOwner::enroll() {
   }
   world_.toMaster(connection_, [this, registration, from = connection_](SimMaster& master) {
     const SimMaster::Registration result = master.registerOwner(registration);
+    if (!result.member) return world_.reply(*this, from, [this, answer = result.answer] { enrolled(answer); });
+    // A refused one leaves the session of an earlier one as it is: what was sent by that may still be on its way.
     from->member = result.member;
     from->number = result.connection;
-    if (!result.member) return world_.reply(*this, from, [this, answer = result.answer] { enrolled(answer); });
     // Its connection may have ended meanwhile, and the master heard of that before it knew whose it was.
     if (!from->open) master.lost(*from->member, from->number);
     world_.whenDurable(master, result.version, [this, from, answer = result.answer] {
