@@ -113,7 +113,7 @@ MUTANTS = [
     ("what is being written is written over", RING, "if (held(entries_.front())) return false;",
      "if (entries_.front().commitPins + entries_.front().readPins > 0) return false;"),
     ("what nobody has decided about lives on", SSDD + "persists.cpp",
-     "std::get<ssd::CommitPin>(std::move(persist.hold)).ignored();", ""),
+     "std::get<CommitPin>(std::move(persist.hold)).ignored();", ""),
     ("what a refused put has retired is not given up", OWNER + "publications.cpp", "if (givesUp) retirement_.dropped(retired);", ""),
     ("a flight that an invalidation has passed takes gets on", OWNER + "key_controls.cpp",
      "if (control.flight != 0 && control.flightPutId >= control.bound) {", "if (control.flight != 0) {"),
@@ -152,6 +152,8 @@ def attempt(mutant, options, compile_of, link, folder):
                  for word in compile_of[os.path.realpath(source)]]
     compiling = [word for word in compiling if not word.startswith("-Werror")]
     compiling = changed(compiling, "-o", stem + ".o")
+    # Two processes may have headers of one name: the copy is to find those of its own folder.
+    compiling[compiling.index("-o"):compiling.index("-o")] = ["-iquote", os.path.dirname(os.path.realpath(source))]
     if "-MF" in compiling:
         compiling = changed(compiling, "-MF", stem + ".d")
     done = subprocess.run(compiling, cwd=options.build, capture_output=True, text=True)
