@@ -63,9 +63,7 @@ class Cache {
     held_.pop_front();
   }
 
-  double share() const {
-    return static_cast<double>(payloadBytes_) / static_cast<double>(allocator_.capacity());
-  }
+  double share() const { return static_cast<double>(payloadBytes_) / static_cast<double>(allocator_.capacity()); }
   size_t size() const { return held_.size(); }
 
  private:
@@ -79,8 +77,7 @@ struct Share {
   double least;
 };
 
-Share measureShare(uint64_t capacityBytes, const PayloadSource& payloads, Victim rule,
-                   uint64_t turnovers) {
+Share measureShare(uint64_t capacityBytes, const PayloadSource& payloads, Victim rule, uint64_t turnovers) {
   Random random(7);
   Cache cache(capacityBytes);
   double sum = 0;
@@ -105,15 +102,15 @@ Share measureShare(uint64_t capacityBytes, const PayloadSource& payloads, Victim
 
 // Payload sizes drawn with the given weights.
 PayloadSource weighted(std::vector<uint64_t> sizes, std::vector<double> weights) {
-  return [sizes = std::move(sizes), pick = std::discrete_distribution<size_t>(
-                                        weights.begin(), weights.end())](Random& random) mutable {
+  return [sizes = std::move(sizes), pick = std::discrete_distribution<size_t>(weights.begin(), weights.end())](Random& random) mutable {
     return sizes[pick(random)];
   };
 }
 
 PayloadSource logUniform(double least, double most) {
-  return [pick = std::uniform_real_distribution<double>(std::log(least), std::log(most))](
-             Random& random) mutable { return static_cast<uint64_t>(std::exp(pick(random))); };
+  return [pick = std::uniform_real_distribution<double>(std::log(least), std::log(most))](Random& random) mutable {
+    return static_cast<uint64_t>(std::exp(pick(random)));
+  };
 }
 
 const std::vector<uint64_t> kMixed{4 * kKiB, 256 * kKiB, 3 * kMiB};
@@ -142,11 +139,9 @@ double measureShares() {
   double lowest = 1;
   for (const Workload& workload : workloads) {
     for (const Victim rule : {Victim::random, Victim::oldest}) {
-      const Share share =
-          measureShare(workload.capacityBytes, workload.payloads, rule, workload.turnovers);
-      std::printf("share  %-36s %-6s  average %.4f  least %.4f%s\n", workload.name,
-                  rule == Victim::random ? "random" : "oldest", share.average, share.least,
-                  workload.hasTarget ? "" : "  (no target)");
+      const Share share = measureShare(workload.capacityBytes, workload.payloads, rule, workload.turnovers);
+      std::printf("share  %-36s %-6s  average %.4f  least %.4f%s\n", workload.name, rule == Victim::random ? "random" : "oldest",
+                  share.average, share.least, workload.hasTarget ? "" : "  (no target)");
       if (workload.hasTarget) lowest = std::min(lowest, share.average);
     }
   }
@@ -154,9 +149,7 @@ double measureShares() {
 }
 
 using Clock = std::chrono::steady_clock;
-double nsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-}
+double nsSince(Clock::time_point start) { return std::chrono::duration<double, std::nano>(Clock::now() - start).count(); }
 
 // Mean ns per call over allocate (granted or refused) and free.
 double measureCalls(const char* name, uint64_t capacityBytes, const PayloadSource& payloads) {
@@ -194,10 +187,9 @@ double measureCalls(const char* name, uint64_t capacityBytes, const PayloadSourc
     calls[1] += kBatch;
   }
   const double mean = (ns[0] + ns[1]) / static_cast<double>(calls[0] + calls[1]);
-  std::printf("calls  %-36s %8zu live  fill %.4f  free %.0f ns  allocate %.0f ns  mean %.0f ns\n",
-              name, held.size(),
-              static_cast<double>(allocator.usedBytes()) / static_cast<double>(capacityBytes),
-              ns[0] / static_cast<double>(calls[0]), ns[1] / static_cast<double>(calls[1]), mean);
+  std::printf("calls  %-36s %8zu live  fill %.4f  free %.0f ns  allocate %.0f ns  mean %.0f ns\n", name, held.size(),
+              static_cast<double>(allocator.usedBytes()) / static_cast<double>(capacityBytes), ns[0] / static_cast<double>(calls[0]),
+              ns[1] / static_cast<double>(calls[1]), mean);
   return mean;
 }
 
@@ -214,8 +206,7 @@ double measureAllCalls() {
   measure("4 KiB to 1 MiB log-uniform, 64 GiB", 64 * kGiB, logUniform(4096, 1024 * 1024));
   measure("64 B to 256 KiB log-uniform, 16 GiB", 16 * kGiB, logUniform(64, 256 * 1024));
   measure("4.5 MiB pages, 64 GiB", 64 * kGiB, weighted({4 * kMiB + 512 * kKiB}, {1}));
-  measureCalls("4.5 MiB pages, 4 TiB (no target)", 4096 * kGiB,
-               weighted({4 * kMiB + 512 * kKiB}, {1}));
+  measureCalls("4.5 MiB pages, 4 TiB (no target)", 4096 * kGiB, weighted({4 * kMiB + 512 * kKiB}, {1}));
   return slowest;
 }
 

@@ -205,7 +205,5 @@ int run(const std::string& congestion) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::oneSentence("link_tcp", [&] {
-    return fluxon::bench::run(argument(argc, argv, "--congestion", "cubic"));
-  });
+  return fluxon::bench::oneSentence("link_tcp", [&] { return fluxon::bench::run(argument(argc, argv, "--congestion", "cubic")); });
 }

@@ -23,9 +23,9 @@ namespace fluxon::bench {
 namespace {
 
 constexpr int kRounds = 9;
-constexpr int kTimed = 50'000;       // operations timed one by one, in a round
-constexpr int kSlices = 200;         // of each thread, in a round
-constexpr int kSlice = 5'000;        // operations of a slice: some 0.5 ms
+constexpr int kTimed = 50'000;  // operations timed one by one, in a round
+constexpr int kSlices = 200;    // of each thread, in a round
+constexpr int kSlice = 5'000;   // operations of a slice: some 0.5 ms
 constexpr uint64_t kKiB = 1 << 10, kMiB = 1 << 20;
 constexpr uint32_t kSpread = 8192;  // keys of the spread variant: more than the caches of a core hold
 
@@ -251,7 +251,6 @@ int run(const std::string& cluster, const std::string& redisSocket) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::oneSentence("local_get", [&] {
-    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--redis", ""));
-  });
+  return fluxon::bench::oneSentence(
+      "local_get", [&] { return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--redis", "")); });
 }

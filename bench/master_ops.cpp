@@ -123,7 +123,7 @@ class Load final : private kj::TaskSet::ErrorHandler {
   };
 
   struct Place {
-    uint64_t key = 0;     // its number
+    uint64_t key = 0;  // its number
     OperationId start;
     uint64_t offset = 0;  // of its extent
   };

@@ -39,9 +39,9 @@ char* populated(uint64_t bytes, int flags, int fd) {
 struct Way {
   const char* name;
   std::function<void(unsigned thread, uint64_t at, uint64_t bytes)> move;  // one value; `at`: counts values of the thread
-  std::vector<double> gbs{};  // per round
-  std::vector<double> p50{};  // us a value, per round
-  std::vector<double> us{};   // every value of every round
+  std::vector<double> gbs{};                                               // per round
+  std::vector<double> p50{};                                               // us a value, per round
+  std::vector<double> us{};                                                // every value of every round
 };
 
 // GB/s of `threads` threads that each move kRoundBytes.
@@ -94,15 +94,14 @@ int run(const std::string& cluster, const std::string& node) {
   for (const uint64_t mib : {1, 4, 16, 64}) {
     const uint64_t bytes = mib * kMiB;
     for (unsigned threads : {1u, 2u}) {
-      Way ways[] = {
-          {"put", [&](unsigned t, uint64_t at, uint64_t n) { client.put(key(t, at, n), std::string_view(from(t, at, n), n)); }},
-          {"memcpy", plain(anonymous)},
-          {"memcpy to shm", plain(shared)},
-          {"putStart, fill, commit", [&](unsigned t, uint64_t at, uint64_t n) {
-             std::optional<Grant> grant = client.putStart(key(t, at, n), n);
-             std::memcpy(grant->bytes().data(), from(t, at, n), n);
-             std::move(*grant).commit();
-           }}};
+      Way ways[] = {{"put", [&](unsigned t, uint64_t at, uint64_t n) { client.put(key(t, at, n), std::string_view(from(t, at, n), n)); }},
+                    {"memcpy", plain(anonymous)},
+                    {"memcpy to shm", plain(shared)},
+                    {"putStart, fill, commit", [&](unsigned t, uint64_t at, uint64_t n) {
+                       std::optional<Grant> grant = client.putStart(key(t, at, n), n);
+                       std::memcpy(grant->bytes().data(), from(t, at, n), n);
+                       std::move(*grant).commit();
+                     }}};
       std::vector<std::vector<uint64_t>> at(std::size(ways), std::vector<uint64_t>(threads, 0));
       // Until this client's second mapping of the segment has all its pages: two times around the footprint.
       Way warm = ways[0];
@@ -139,7 +138,6 @@ int run(const std::string& cluster, const std::string& node) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::oneSentence("put_large", [&] {
-    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--node", ""));
-  });
+  return fluxon::bench::oneSentence(
+      "put_large", [&] { return fluxon::bench::run(argument(argc, argv, "--cluster", "default"), argument(argc, argv, "--node", "")); });
 }

@@ -83,7 +83,5 @@ int run(const std::string& cluster) {
 
 int main(int argc, char** argv) {
   using fluxon::bench::argument;
-  return fluxon::bench::oneSentence("put_small", [&] {
-    return fluxon::bench::run(argument(argc, argv, "--cluster", "default"));
-  });
+  return fluxon::bench::oneSentence("put_small", [&] { return fluxon::bench::run(argument(argc, argv, "--cluster", "default")); });
 }

@@ -111,7 +111,5 @@ int run(int argc, char** argv) {
 }  // namespace fluxon::bench
 
 int main(int argc, char** argv) {
-  return fluxon::bench::oneSentence("remote_tcp", [&] {
-    return fluxon::bench::run(argc, argv);
-  });
+  return fluxon::bench::oneSentence("remote_tcp", [&] { return fluxon::bench::run(argc, argv); });
 }

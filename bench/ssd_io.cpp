@@ -91,7 +91,5 @@ int run(int argc, char** argv) {
 }  // namespace fluxon::bench
 
 int main(int argc, char** argv) {
-  return fluxon::bench::oneSentence("ssd_io", [&] {
-    return fluxon::bench::run(argc, argv);
-  });
+  return fluxon::bench::oneSentence("ssd_io", [&] { return fluxon::bench::run(argc, argv); });
 }

@@ -207,7 +207,5 @@ int run(int argc, char** argv) {
 }  // namespace fluxon::bench
 
 int main(int argc, char** argv) {
-  return fluxon::bench::oneSentence("ssd_tier", [&] {
-    return fluxon::bench::run(argc, argv);
-  });
+  return fluxon::bench::oneSentence("ssd_tier", [&] { return fluxon::bench::run(argc, argv); });
 }

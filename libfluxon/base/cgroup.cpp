@@ -134,7 +134,7 @@ unsigned usableProcessors(const std::string& root) {
     if (second) {
       std::istringstream(textOf(folder + "/cpu.max")) >> quota >> period;  // "max 100000": none
     } else {
-      std::istringstream(textOf(folder + "/cpu.cfs_quota_us")) >> quota;   // -1: none
+      std::istringstream(textOf(folder + "/cpu.cfs_quota_us")) >> quota;  // -1: none
       period = static_cast<double>(numberIn(folder + "/cpu.cfs_period_us").value_or(0));
     }
     if (quota > 0 && period > 0) most = std::min(most, quota / period);

@@ -1,6 +1,5 @@
 #include "base/config.h"
 
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -216,8 +215,8 @@ std::map<std::string, Section> schemaOf(Config& config) {
         {"advertise", host(config.owner.advertise)},
         {"label", nameOrNone(config.owner.label)},
         {"large_file_paths", paths(config.owner.largeFilePaths)},
-        {"large_limit_size", sizes(config.owner.largeLimitBytes, "a list of sizes from 512 bytes to 1024 TiB: \"4GB\", \"512.9B\", bytes",
-                                   512, 1024 * kTiB)}}},
+        {"large_limit_size",
+         sizes(config.owner.largeLimitBytes, "a list of sizes from 512 bytes to 1024 TiB: \"4GB\", \"512.9B\", bytes", 512, 1024 * kTiB)}}},
       {"ssdd",
        {{"http", listen(config.ssdd.http)},
         {"backend", oneOf(config.ssdd.backend, "\"auto\", \"io_uring\" or \"psync\"", {"auto", "io_uring", "psync"})},
@@ -245,8 +244,10 @@ Error checkTogether(const Config& config, const toml::table& document, const std
   using Listening = std::tuple<const char*, const char*, const Endpoint&>;
   for (const auto& [section, key, address] : {Listening{"master", "listen", config.master.listen}, {"owner", "link", config.owner.link}}) {
     if (address.enabled && !isLoopback(address) && common.secretFile.empty()) {
-      return refuse(section, key, "= \"" + toString(address) + "\" can be reached from other hosts and needs common.secret_file "
-                                  "(accepted without one: loopback, such as \"127.0.0.1:0\")");
+      return refuse(section, key,
+                    "= \"" + toString(address) +
+                        "\" can be reached from other hosts and needs common.secret_file "
+                        "(accepted without one: loopback, such as \"127.0.0.1:0\")");
     }
   }
   if (common.tlsCertificate.empty() != common.tlsKey.empty()) {
@@ -265,8 +266,9 @@ Error checkTogether(const Config& config, const toml::table& document, const std
                                     " owner.large_file_paths (accepted: as many)");
   }
   if (config.ssdd.backend == "psync" && limits > 1) {
-    return refuse("ssdd", "backend", "= \"psync\" serves one of owner.large_file_paths, not " + std::to_string(limits) +
-                                         " (accepted: \"auto\", \"io_uring\")");
+    return refuse(
+        "ssdd", "backend",
+        "= \"psync\" serves one of owner.large_file_paths, not " + std::to_string(limits) + " (accepted: \"auto\", \"io_uring\")");
   }
   if (config.ssdd.backend == "psync" && config.ssdd.uringMode == "iovec") {
     return refuse("ssdd", "uring_mode", "= \"iovec\" is not for ssdd.backend = \"psync\" (accepted: \"single_buffer\")");
@@ -291,7 +293,8 @@ struct Hint {
 Hint hintFor(const std::string& text, size_t number) {
   std::istringstream lines(text);
   std::string line;
-  for (size_t i = 0; i < number && std::getline(lines, line); ++i) {}
+  for (size_t i = 0; i < number && std::getline(lines, line); ++i) {
+  }
   const auto trimmed = [](const std::string& part) {
     const size_t from = part.find_first_not_of(" \t\r"), to = part.find_last_not_of(" \t\r");
     return from == std::string::npos ? "" : part.substr(from, to - from + 1);
@@ -314,7 +317,8 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
   toml::table document;
   // Of one line, whatever is quoted in it.
   const auto refuse = [](std::string why) {
-    std::replace_if(why.begin(), why.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+    std::replace_if(
+        why.begin(), why.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
     return Error{Code::badConfig, std::move(why)};
   };
   try {
@@ -336,8 +340,8 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
       const auto field = section->second.find(std::string(key.str()));
       const std::string where = position(file, value.source()) + ": ";
       if (field == section->second.end()) {
-        return refuse(where + "unknown key '" + std::string(key.str()) + "' in [" + section->first + "] (accepted: " +
-                      known(section->second) + ")");
+        return refuse(where + "unknown key '" + std::string(key.str()) + "' in [" + section->first +
+                      "] (accepted: " + known(section->second) + ")");
       }
       if (!field->second.read(value)) {
         std::ostringstream given;

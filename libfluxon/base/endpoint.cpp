@@ -32,9 +32,7 @@ Result<Endpoint> parseEndpoint(const std::string& text) {
   return address;
 }
 
-std::string toString(const Endpoint& address) {
-  return address.enabled ? address.host + ":" + std::to_string(address.port) : "off";
-}
+std::string toString(const Endpoint& address) { return address.enabled ? address.host + ":" + std::to_string(address.port) : "off"; }
 
 std::string bareHost(const Endpoint& address) {
   const bool bracketed = address.host.size() > 2 && address.host.front() == '[';

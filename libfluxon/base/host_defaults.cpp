@@ -55,8 +55,9 @@ std::string defaultStateDir(const std::string& cluster) {
 }
 
 Error noStateDir() {
-  return {Code::badConfig, "master.state_dir is not set, and without HOME or XDG_STATE_HOME it has no default (accepted: a folder that "
-                           "outlives a restart of the machine)"};
+  return {Code::badConfig,
+          "master.state_dir is not set, and without HOME or XDG_STATE_HOME it has no default (accepted: a folder that "
+          "outlives a restart of the machine)"};
 }
 
 }  // namespace fluxon

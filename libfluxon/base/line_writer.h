@@ -51,9 +51,9 @@ class LineWriter {
   std::mutex mutex_;  // of what follows; never held while the descriptor is waited for
   std::condition_variable added_, drained_;
   std::deque<std::string> lines_;
-  uint64_t bytes_ = 0;             // of them, and of the one being written
+  uint64_t bytes_ = 0;  // of them, and of the one being written
   uint64_t dropped_ = 0, unsaid_ = 0;
-  bool refused_ = false;           // the last write
+  bool refused_ = false;  // the last write
 };
 
 }  // namespace fluxon

@@ -21,14 +21,14 @@ struct Mark {
 
 }  // namespace fluxon
 
-#define FLUXON_MARK(text)                                                                       \
-  do {                                                                                          \
+#define FLUXON_MARK(text)                                                                  \
+  do {                                                                                     \
     [[gnu::section("fluxon_marks"), gnu::used]] static ::fluxon::Mark fluxonMark{text, 0}; \
-    ++fluxonMark.reached;                                                                       \
+    ++fluxonMark.reached;                                                                  \
   } while (false)
 
-#define FLUXON_MAY_END()                                                              \
-  do {                                                                                \
+#define FLUXON_MAY_END()                                                                   \
+  do {                                                                                     \
     if (::fluxon::endAfter >= 0 && ::fluxon::endAfter-- == 0) throw ::fluxon::EndedHere{}; \
   } while (false)
 

@@ -10,7 +10,8 @@ namespace fluxon {
 const char* sentence(Code code) {
   switch (code) {
 #define FLUXON_RESULT(name, cname, value, kind, retry, sysexit, text) \
-  case Code::name: return text;
+  case Code::name:                                                    \
+    return text;
 #include <fluxon/errors.def>
 #undef FLUXON_RESULT
   }
@@ -20,7 +21,8 @@ const char* sentence(Code code) {
 const char* codeName(Code code) {
   switch (code) {
 #define FLUXON_RESULT(name, cname, value, kind, retry, sysexit, text) \
-  case Code::name: return #name;
+  case Code::name:                                                    \
+    return #name;
 #include <fluxon/errors.def>
 #undef FLUXON_RESULT
   }
@@ -30,7 +32,8 @@ const char* codeName(Code code) {
 int sysexit(Code code) {
   switch (code) {
 #define FLUXON_RESULT(name, cname, value, kind, retry, status, text) \
-  case Code::name: return status;
+  case Code::name:                                                   \
+    return status;
 #include <fluxon/errors.def>
 #undef FLUXON_RESULT
   }
@@ -42,7 +45,8 @@ bool isOutcome(Code code) { return static_cast<uint16_t>(code) < 16; }
 Code codeFromWire(uint32_t value) {
   switch (value) {
 #define FLUXON_RESULT(name, cname, number, kind, retry, status, text) \
-  case number: return Code::name;
+  case number:                                                        \
+    return Code::name;
 #include <fluxon/errors.def>
 #undef FLUXON_RESULT
   }

@@ -53,7 +53,10 @@ Result<uint64_t> parseSize(std::string_view text, uint64_t minimum) {
 }
 
 std::string formatSize(uint64_t bytes) {
-  static constexpr struct { uint64_t unit; const char* name; } kUnits[] = {{kTiB, "TiB"}, {kGiB, "GiB"}, {kMiB, "MiB"}, {kKiB, "KiB"}};
+  static constexpr struct {
+    uint64_t unit;
+    const char* name;
+  } kUnits[] = {{kTiB, "TiB"}, {kGiB, "GiB"}, {kMiB, "MiB"}, {kKiB, "KiB"}};
   for (const auto& u : kUnits) {
     if (bytes < u.unit) continue;
     char text[32];

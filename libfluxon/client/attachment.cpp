@@ -24,8 +24,8 @@ namespace fluxon::client {
 namespace {
 
 constexpr Duration kLook = milliseconds(100);  // between looks at a clock that goes on while the machine sleeps
-constexpr uint64_t kGranule = 256 * 1024;       // unit of populating the writable mapping
-constexpr uint64_t kStep = 256 * kGranule;      // of other mappings, between two looks at the clock
+constexpr uint64_t kGranule = 256 * 1024;      // unit of populating the writable mapping
+constexpr uint64_t kStep = 256 * kGranule;     // of other mappings, between two looks at the clock
 
 Error ended(const std::string& node) { return {Code::unavailable, "node " + node + " ended while attaching"}; }
 

@@ -88,8 +88,8 @@ class Attachment {
   std::atomic<uint64_t> users_{1};
   std::atomic<bool> retired_{false};
   Attachment* nextRetired_ = nullptr;
-  uint64_t number_ = 0;      // of the last request
-  Duration clockWidth_{};    // between our two readings around the owner's, at the last answer
+  uint64_t number_ = 0;    // of the last request
+  Duration clockWidth_{};  // between our two readings around the owner's, at the last answer
   std::mutex writableMutex_;
   std::condition_variable writableDone_;
   bool makingWritable_ = false;  // some thread does

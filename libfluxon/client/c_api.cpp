@@ -14,7 +14,6 @@
 using fluxon::Code;
 using fluxon::Error;
 using fluxon::PutMode;
-using fluxon::PutMode;
 using fluxon::Result;
 using fluxon::Time;
 namespace client = fluxon::client;
@@ -33,12 +32,12 @@ thread_local std::string lastError;
 // Sizes in the first release: 0.1.
 template <class T>
 struct First;
-#define FLUXON_FIRST(type, bytes)              \
-  template <>                                  \
-  struct First<type> {                         \
-    static constexpr size_t kBytes = bytes;    \
+#define FLUXON_FIRST(type, bytes)               \
+  template <>                                   \
+  struct First<type> {                          \
+    static constexpr size_t kBytes = bytes;     \
     static constexpr const char* kName = #type; \
-  };                                           \
+  };                                            \
   static_assert(sizeof(type) >= bytes)
 FLUXON_FIRST(fluxon_connect_options, 48);
 FLUXON_FIRST(fluxon_call_options, 16);
@@ -309,8 +308,7 @@ fluxon_code fluxon_count_prefix(fluxon_client* client, const void* prefix, size_
                                 uint64_t* count) {
   return guarded([&]() -> fluxon_code {
     if (!client || !count || (!prefix && prefixBytes)) return invalid("client, prefix or count is NULL");
-    const Result<client::Reply> result =
-        run(client, {.kind = Kind::countPrefix, .key = keyOf(prefix, prefixBytes)}, options, Effect::none);
+    const Result<client::Reply> result = run(client, {.kind = Kind::countPrefix, .key = keyOf(prefix, prefixBytes)}, options, Effect::none);
     *count = result.ok() ? result.value().valueBytes : 0;
     return finish(errorOf(result));
   });
@@ -337,8 +335,8 @@ fluxon_code listPage(fluxon_client* client, std::string_view prefix, std::string
 
 }  // namespace
 
-fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes,
-                        uint64_t limit, const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
+fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefixBytes, const void* after, size_t afterBytes, uint64_t limit,
+                        const fluxon_call_options* options, fluxon_list_callback callback, void* context) {
   std::string last;
   Time deadline;
   const fluxon_code begun = guarded([&]() -> fluxon_code {

@@ -13,10 +13,10 @@
 namespace fluxon::client {
 namespace {
 
-constexpr int kMostHops = 3;             // nodes that a put asks, one after the other
-constexpr Duration kLook = milliseconds(100);    // between looks at a clock that goes on while the machine sleeps
-constexpr Duration kRefusalLasts = seconds(1);   // before a neighbour that has not taken this client is asked again
-constexpr int kSpins = 1000;                     // before somebody who is waited for may need this processor
+constexpr int kMostHops = 3;                    // nodes that a put asks, one after the other
+constexpr Duration kLook = milliseconds(100);   // between looks at a clock that goes on while the machine sleeps
+constexpr Duration kRefusalLasts = seconds(1);  // before a neighbour that has not taken this client is asked again
+constexpr int kSpins = 1000;                    // before somebody who is waited for may need this processor
 
 // Threads are spread over the shards of hazards, counters, touches and gates by the order of their first call.
 unsigned threadNumber() {

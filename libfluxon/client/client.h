@@ -37,7 +37,7 @@ struct Held {
   PutId putId;
   Source source = Source::local;
   Attachment* attachment = nullptr;
-  bool byRing = false;   // `word` is the index of a held word; else that of a hazard
+  bool byRing = false;  // `word` is the index of a held word; else that of a hazard
   uint32_t word = 0;
   uint64_t slotRef = 0;  // that the word names
 };
@@ -156,7 +156,7 @@ class Client {
   Attachment::As as_ = Attachment::As::client;
   std::mutex mutex_;  // changes of the set, and what is below
   std::condition_variable attached_;
-  std::set<std::string> attaching_;  // nodes that some thread attaches to
+  std::set<std::string> attaching_;         // nodes that some thread attaches to
   std::map<std::string, Refusal> refused_;  // neighbours that have just not taken this client
 };
 

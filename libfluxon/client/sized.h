@@ -27,8 +27,8 @@ bool sameRelease(const T* sized) {
 template <class T>
 Error checkSize(const T* sized, size_t first, const char* name) {
   if (sized->size >= first && sized->size <= kMostBytes) return {};
-  return {Code::invalidArgument, std::string(name) + ".size is " + std::to_string(sized->size) + ": set it to sizeof(" + name +
-                                     "), as FLUXON_INIT does"};
+  return {Code::invalidArgument,
+          std::string(name) + ".size is " + std::to_string(sized->size) + ": set it to sizeof(" + name + "), as FLUXON_INIT does"};
 }
 
 // `from` may be null: defaults. `first`: sizeof(T) in the first release.

@@ -68,7 +68,7 @@ class Connection : public IoSink {
     Operation op;
     iovec parts[kMostParts];
     size_t count = 0;
-    size_t at = 0;       // first part that is not done
+    size_t at = 0;  // first part that is not done
     uint64_t moved = 0;
     bool wholeWanted = false;
     void take(const iovec* from, size_t n);

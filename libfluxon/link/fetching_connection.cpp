@@ -109,9 +109,15 @@ void FetchingConnection::request(Piece piece) {
   piece.tag = ++lastTag_;
   piece.asked = link_.now;
   const bool value = fetch.exportId == 0;
-  const ReadRecord record{piece.tag,    value ? fetch.keyHash : 0, value ? fetch.putId.value : 0,
-                          fetch.exportId, fetch.bytes,               piece.offset,
-                          piece.length, value ? static_cast<uint32_t>(fetch.key.size()) : 0, 0};
+  const ReadRecord record{piece.tag,
+                          value ? fetch.keyHash : 0,
+                          value ? fetch.putId.value : 0,
+                          fetch.exportId,
+                          fetch.bytes,
+                          piece.offset,
+                          piece.length,
+                          value ? static_cast<uint32_t>(fetch.key.size()) : 0,
+                          0};
   next_.append(reinterpret_cast<const char*>(&record), sizeof record);
   if (value) next_.append(fetch.key).append(paddedKeyBytes(fetch.key.size()) - fetch.key.size(), '\0');
   ++nextRecords_;

@@ -108,11 +108,11 @@ class FetchingConnection final : public Connection {
   std::string frame_, next_;  // in the send; to be sent next, without its header
   uint32_t nextRecords_ = 0;
 
-  PieceHeader header_{};        // of asked_.front(), once inPayload_
+  PieceHeader header_{};  // of asked_.front(), once inPayload_
   bool inPayload_ = false;
-  uint64_t done_ = 0;           // of its payload
-  uint32_t crc_ = 0;            // of those
-  uint64_t direct_ = 0;         // bytes of the receive in flight that go straight to asked_.front()
+  uint64_t done_ = 0;    // of its payload
+  uint32_t crc_ = 0;     // of those
+  uint64_t direct_ = 0;  // bytes of the receive in flight that go straight to asked_.front()
   char buffer_[kBufferBytes];
   size_t begin_ = 0, end_ = 0;  // of what is buffered
 };

@@ -37,13 +37,13 @@ struct Operation {
   IoSink* sink = nullptr;
   Kind kind = Kind::wake;
   int fd = -1;
-  bool inFlight = false;             // set by start(), cleared by who takes the completion
-  bool whole = false;                // send, receive: the engine may wait for all bytes before it completes
-  bool waitFirst = false;            // receive: the socket's low-water mark is to be waited for before anything is taken
-  msghdr message{};                  // send, receive
-  sockaddr_storage address{};        // connect
+  bool inFlight = false;       // set by start(), cleared by who takes the completion
+  bool whole = false;          // send, receive: the engine may wait for all bytes before it completes
+  bool waitFirst = false;      // receive: the socket's low-water mark is to be waited for before anything is taken
+  msghdr message{};            // send, receive
+  sockaddr_storage address{};  // connect
   socklen_t addressBytes = 0;
-  uint64_t count = 0;                // wake: the value of the eventfd
+  uint64_t count = 0;  // wake: the value of the eventfd
 };
 
 struct Completion {

@@ -21,7 +21,7 @@ struct LinkContext {
   uint64_t pieceBytes;
   std::string congestionControl;
   Duration idle;
-  Duration stall;      // for a peer that takes nothing of what is being sent, and for handshakes
+  Duration stall;  // for a peer that takes nothing of what is being sent, and for handshakes
   CounterSet<std::atomic<uint64_t>>& counters;
   std::function<void(const std::string&)> log;
   Time now{};

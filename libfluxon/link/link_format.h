@@ -31,7 +31,7 @@ struct FrameHeader {
 
 // One piece of one value. Its key follows, padded with zeros to a multiple of 8.
 struct ReadRecord {
-  uint64_t tag;         // comes back in the answer
+  uint64_t tag;  // comes back in the answer
   uint64_t keyHash;
   uint64_t putId;       // the version that is wanted
   uint64_t exportId;    // 0: the value of the key; else the extent exported under this id, and key, keyHash and putId mean nothing

@@ -100,13 +100,12 @@ void LinkThread::loop(std::promise<void>& ready) {
     log("io_uring is refused (" + why + "): poll() serves, which is slower");
     engine_ = makePollEngine();
   }
-  context_.reset(new LinkContext{*engine_, secret_, {node_, {}}, settings_.pieceBytes, settings_.congestionControl, settings_.idle,
-                                 settings_.stall, counters_, log});
-  puller_ = std::make_unique<Puller>(*context_, settings_.connectionsPerPeer,
-                                     Puller::Outside{[this](Fetched event) { events_.fetched.push_back(std::move(event)); },
-                                                     [this](const std::string& key, const std::string& address) {
-                                                       resolve(key, address);
-                                                     }});
+  context_.reset(new LinkContext{
+      *engine_, secret_, {node_, {}}, settings_.pieceBytes, settings_.congestionControl, settings_.idle, settings_.stall, counters_, log});
+  puller_ =
+      std::make_unique<Puller>(*context_, settings_.connectionsPerPeer,
+                               Puller::Outside{[this](Fetched event) { events_.fetched.push_back(std::move(event)); },
+                                               [this](const std::string& key, const std::string& address) { resolve(key, address); }});
   accept_.sink = wake_.sink = this;
   accept_.kind = Operation::Kind::accept;
   accept_.fd = listener_.get();

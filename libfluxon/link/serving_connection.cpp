@@ -65,9 +65,7 @@ void ServingConnection::received(size_t bytes) {
       verdict_ = handshake_.judge(proof_);
       state_ = State::verdict;
       return sendFrame(&verdict_, sizeof verdict_);
-    default:
-      filled_ += bytes;
-      parse();
+    default: filled_ += bytes; parse();
   }
 }
 

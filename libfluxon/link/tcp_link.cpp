@@ -16,12 +16,11 @@ constexpr uint64_t kLeastPieceBytes = 4096;
 
 Error checked(const TcpLink::Settings& settings) {
   if (settings.connectionsPerPeer == 0 || settings.connectionsPerPeer > kMostConnections)
-    return {Code::badConfig, std::to_string(settings.connectionsPerPeer) + " connections a peer (accepted: 1 to " +
-                                 std::to_string(kMostConnections) + ")"};
+    return {Code::badConfig,
+            std::to_string(settings.connectionsPerPeer) + " connections a peer (accepted: 1 to " + std::to_string(kMostConnections) + ")"};
   if (settings.pieceBytes < kLeastPieceBytes || settings.pieceBytes > kMaxPieceBytes)
-    return {Code::badConfig, "pieces of " + std::to_string(settings.pieceBytes) + " bytes (accepted: " +
-                                 std::to_string(kLeastPieceBytes) + " to " +
-                                 std::to_string(kMaxPieceBytes) + ")"};
+    return {Code::badConfig, "pieces of " + std::to_string(settings.pieceBytes) + " bytes (accepted: " + std::to_string(kLeastPieceBytes) +
+                                 " to " + std::to_string(kMaxPieceBytes) + ")"};
   return {};
 }
 

@@ -35,13 +35,13 @@ struct PeerAddress {
 };
 
 struct Fetch {
-  uint64_t id;        // of the caller, not in use by another fetch
+  uint64_t id;  // of the caller, not in use by another fetch
   std::string key;
   uint64_t keyHash;
   PutId putId;
   uint64_t exportId;  // 0: the value of the key
   char* to;
-  uint64_t bytes;     // length of the value
+  uint64_t bytes;  // length of the value
   Time deadline;
   bool staged = false;  // the bytes of the export may still be coming: asked for beside all that is there already
 };
@@ -64,13 +64,13 @@ class LinkThread;
 class TcpLink {
  public:
   struct Settings {
-    Endpoint listen;                   // disabled: fetches only
+    Endpoint listen;  // disabled: fetches only
     unsigned connectionsPerPeer = 4;
-    uint64_t pieceBytes = 1 << 20;     // 4 KiB to 64 MiB
-    std::string congestionControl;     // of tcp; empty: the kernel's own choice
-    Duration idle = seconds(60);       // connections that carry nothing for so long are closed; they wait no longer for an export
-    Duration stall = seconds(10);      // for a handshake, and for a peer to take what is being sent to it
-    bool refuseUring = false;          // poll() serves
+    uint64_t pieceBytes = 1 << 20;  // 4 KiB to 64 MiB
+    std::string congestionControl;  // of tcp; empty: the kernel's own choice
+    Duration idle = seconds(60);    // connections that carry nothing for so long are closed; they wait no longer for an export
+    Duration stall = seconds(10);   // for a handshake, and for a peer to take what is being sent to it
+    bool refuseUring = false;       // poll() serves
     std::function<void(const std::string&)> log;  // called by the link's thread: what a peer did wrong, once a connection
   };
   // `own` and `hazards` must outlive the link. Errors: badConfig (settings), system and denied (of the socket).

@@ -38,7 +38,7 @@ struct ClientHello {
 struct ServerHello {
   char magic[8];
   uint32_t version;
-  uint32_t code;         // Code: not ok, and what follows means nothing
+  uint32_t code;  // Code: not ok, and what follows means nothing
   uint64_t incarnation;
   char node[40];
   uint8_t nonce[32];

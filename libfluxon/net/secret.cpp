@@ -40,8 +40,8 @@ Result<Secret> Secret::load(const std::string& path) {
   secret.bytes_.assign(buffer, static_cast<size_t>(n));
   secret.bytes_.erase(secret.bytes_.find_last_not_of(" \t\r\n") + 1);
   if (secret.bytes_.size() < kLeastBytes || secret.bytes_.size() > kMostBytes) {
-    return Error{Code::badConfig, path + " holds " + std::to_string(secret.bytes_.size()) + " bytes (accepted: " +
-                                      std::to_string(kLeastBytes) + " to " + std::to_string(kMostBytes) + ")"};
+    return Error{Code::badConfig, path + " holds " + std::to_string(secret.bytes_.size()) +
+                                      " bytes (accepted: " + std::to_string(kLeastBytes) + " to " + std::to_string(kMostBytes) + ")"};
   }
   return secret;
 }

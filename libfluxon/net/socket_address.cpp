@@ -63,9 +63,7 @@ uint16_t portOf(const sockaddr_storage& address) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-socklen_t bytesOf(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-}
+socklen_t bytesOf(const sockaddr_storage& address) { return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in); }
 
 std::string toString(const sockaddr_storage& address) {
   char host[NI_MAXHOST] = "?", service[NI_MAXSERV] = "?";

@@ -119,11 +119,11 @@ Result<kj::Own<Access>> Access::load(const Config::Common& common, Side side) {
     const Result<std::string> certificate = readPem("tls_certificate", common.tlsCertificate), key = readPem("tls_key", common.tlsKey);
     if (!certificate) return certificate.error();
     if (!key) return key.error();
-    Result<kj::TlsCertificate> chain = parsed<kj::TlsCertificate>(
-        "tls_certificate", common.tlsCertificate, "certificate", [&] { return kj::TlsCertificate(pointer(certificate.value())); });
+    Result<kj::TlsCertificate> chain = parsed<kj::TlsCertificate>("tls_certificate", common.tlsCertificate, "certificate",
+                                                                  [&] { return kj::TlsCertificate(pointer(certificate.value())); });
     if (!chain) return chain.error();
     Result<kj::TlsPrivateKey> secretKey = parsed<kj::TlsPrivateKey>("tls_key", common.tlsKey, "private key without a password",
-                                                                   [&] { return kj::TlsPrivateKey(pointer(key.value())); });
+                                                                    [&] { return kj::TlsPrivateKey(pointer(key.value())); });
     if (!secretKey) return secretKey.error();
     if (!fit(certificate.value(), key.value()))
       return Error{Code::badConfig, "common.tls_key: " + common.tlsKey + " is not the key of common.tls_certificate"};

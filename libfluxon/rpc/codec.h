@@ -21,9 +21,7 @@ Registration decode(schema::Registration::Reader);
 inline kj::ArrayPtr<const kj::byte> bytesOf(const std::string& text) {
   return kj::arrayPtr(reinterpret_cast<const kj::byte*>(text.data()), text.size());
 }
-inline std::string toString(capnp::Data::Reader data) {
-  return std::string(reinterpret_cast<const char*>(data.begin()), data.size());
-}
+inline std::string toString(capnp::Data::Reader data) { return std::string(reinterpret_cast<const char*>(data.begin()), data.size()); }
 inline std::string toString(capnp::Text::Reader text) { return std::string(text.cStr(), text.size()); }
 inline capnp::Text::Reader textOf(const std::string& text) { return capnp::Text::Reader(text.c_str(), text.size()); }
 

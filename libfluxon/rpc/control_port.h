@@ -34,10 +34,10 @@ class ControlPort final : public kj::UnixEventPort {
 
   Time lookedAt_ = Time::never();  // when the last look ended; never: no look yet
   Duration longest_, longestEver_, longestBusy_;
-  Time measuredAt_{0};             // the thread's own time was `measured_` then
+  Time measuredAt_{0};  // the thread's own time was `measured_` then
   Duration measured_;
-  Time heard_{0}, mark_{0};        // what came before mark_ is being read
-  unsigned looksSince_ = 0;        // looks since mark_
+  Time heard_{0}, mark_{0};  // what came before mark_ is being read
+  unsigned looksSince_ = 0;  // looks since mark_
 };
 
 }  // namespace fluxon::rpc

@@ -96,7 +96,7 @@ void Daemon::settle() {
 int guarded(const char* process, const std::function<int()>& run) {
   int status = 70;
   const KjLog kjLog;
-  KJ_IF_MAYBE(error, kj::runCatchingExceptions([&] { status = run(); })) {
+  KJ_IF_MAYBE (error, kj::runCatchingExceptions([&] { status = run(); })) {
     const Code code = error->getType() == kj::Exception::Type::DISCONNECTED ? Code::unavailable : Code::system;
     log::last(std::string(process) + ": " + sentence(code) + ": " + error->getDescription().cStr());
     return sysexit(code);

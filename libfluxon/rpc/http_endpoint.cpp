@@ -58,8 +58,7 @@ struct HttpEndpoint::State : private kj::TaskSet::ErrorHandler {
 kj::Promise<void> HttpEndpoint::State::Connection::request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders&,
                                                            kj::AsyncInputStream&, Response& response) {
   lastAsked = bootTime();
-  if (method != kj::HttpMethod::GET && method != kj::HttpMethod::HEAD)
-    return response.sendError(405, "Method Not Allowed", state.table);
+  if (method != kj::HttpMethod::GET && method != kj::HttpMethod::HEAD) return response.sendError(405, "Method Not Allowed", state.table);
   std::string body;
   bool healthy = true;
   const char* type = "text/plain; version=0.0.4; charset=utf-8";

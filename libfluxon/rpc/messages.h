@@ -74,15 +74,15 @@ struct ListedKey {
 struct Done {};
 struct PutGranted {
   PutId putId;
-  uint64_t offset = 0;        // of the extent to be filled
-  std::optional<Peer> home;   // an owner of another host that shall have the value, and comes for it
+  uint64_t offset = 0;       // of the extent to be filled
+  std::optional<Peer> home;  // an owner of another host that shall have the value, and comes for it
 };
 struct PutElsewhere {
-  Peer neighbour;             // of the same host: it is to be asked, and shall have the value
+  Peer neighbour;  // of the same host: it is to be asked, and shall have the value
 };
 struct PutEnded {
   PutId putId;
-  bool published = false;     // false: the put was overwritten before it was done, which is a success
+  bool published = false;  // false: the put was overwritten before it was done, which is a success
 };
 struct Reserved {
   std::vector<uint64_t> offsets;
@@ -90,20 +90,20 @@ struct Reserved {
 struct ReadAt {
   PutId putId;
   uint64_t bytes = 0;
-  Peer owner;                 // of the same host, or the one that asks
-  bool ssd = false;           // it brings the value from its SSD for who asks it
+  Peer owner;        // of the same host, or the one that asks
+  bool ssd = false;  // it brings the value from its SSD for who asks it
 };
 struct FetchFrom {
   PutId putId;
   uint64_t bytes = 0;
-  uint64_t offset = 0;        // of the extent that the value is to be brought to
+  uint64_t offset = 0;  // of the extent that the value is to be brought to
   Peer source;
   std::optional<Exported> exported;  // there; none: the readable value
 };
 struct LoadHere {
   PutId putId;
   uint64_t bytes = 0;
-  uint64_t offset = 0;        // of the extent that the value is to be loaded to, from the asker's own SSD
+  uint64_t offset = 0;  // of the extent that the value is to be loaded to, from the asker's own SSD
 };
 struct KeyStat {
   PutId putId;
@@ -120,20 +120,20 @@ struct KeyPage {
 struct LeaseGranted {
   KeyLeaseId lease;
 };
-struct InventoryTaken {       // but for these: they must go
+struct InventoryTaken {              // but for these: they must go
   std::vector<uint64_t> refused;     // offsets of the page's extents
   std::vector<uint32_t> refusedSsd;  // indices into the page's `ssd`
 };
 struct CopyEnded {
   PutId putId;
-  bool published = false;     // the copy is a replica now
-  KeyLeaseId lease;           // of the value
+  bool published = false;  // the copy is a replica now
+  KeyLeaseId lease;        // of the value
 };
 struct SpreadEnded {
-  uint64_t replicas = 0;      // owners that have the value
+  uint64_t replicas = 0;  // owners that have the value
 };
-struct SsdTaken {             // but for these
-  std::vector<uint32_t> ignored;     // indices into the request's values
+struct SsdTaken {                 // but for these
+  std::vector<uint32_t> ignored;  // indices into the request's values
 };
 
 using Answer = std::variant<Done, PutGranted, PutElsewhere, PutEnded, Reserved, ReadAt, FetchFrom, LoadHere, KeyStat, KeyCount, KeyPage,
@@ -161,19 +161,19 @@ struct AnsweredBy {
 };
 
 struct Heartbeat : AnsweredBy<Done> {
-  bool serving = false;             // the owner has joined: it knows which values of its inventory were refused
-  std::vector<uint64_t> touched;    // extents that were read since the last one, oldest first
+  bool serving = false;           // the owner has joined: it knows which values of its inventory were refused
+  std::vector<uint64_t> touched;  // extents that were read since the last one, oldest first
 };
 struct PutStart : AnsweredBy<PutGranted, PutElsewhere> {
   std::string key;
-  uint64_t bytes = 0;               // payload
+  uint64_t bytes = 0;  // payload
   PutMode mode;
   KeyLeaseId lease;
-  uint64_t timeLeftMs = 0;          // until the caller's deadline, here and below
-  std::string onBehalfOf;           // a neighbour, whose clients fill the value here; empty: nobody
+  uint64_t timeLeftMs = 0;  // until the caller's deadline, here and below
+  std::string onBehalfOf;   // a neighbour, whose clients fill the value here; empty: nobody
 };
 struct PutDone : AnsweredBy<PutEnded> {
-  OperationId put;                  // the PutStart
+  OperationId put;  // the PutStart
 };
 struct PutReserved : AnsweredBy<PutEnded> {  // start and done of a put into a reserved extent
   std::string key;
@@ -183,14 +183,14 @@ struct PutReserved : AnsweredBy<PutEnded> {  // start and done of a put into a r
   KeyLeaseId lease;
 };
 struct PutAbort : AnsweredBy<Done> {
-  OperationId put;                  // its extent comes back by Release
+  OperationId put;  // its extent comes back by Release
 };
 struct Reserve : AnsweredBy<Reserved> {
   uint64_t extentBytes = 0;
   uint64_t count = 0;
 };
 struct Release : AnsweredBy<Done> {
-  std::vector<uint64_t> offsets;    // of extents that no one reads or writes any more
+  std::vector<uint64_t> offsets;  // of extents that no one reads or writes any more
 };
 struct Dropped : AnsweredBy<Done> {
   std::vector<MemoryReplica> replicas;  // that the owner has given up
@@ -201,12 +201,12 @@ enum class NeighbourUse : uint8_t { read, copy, none };
 struct GetStart : AnsweredBy<ReadAt, FetchFrom, LoadHere> {
   std::string key;
   NeighbourUse neighbours = NeighbourUse::read;
-  std::string avoid;                // a node that did not deliver
+  std::string avoid;  // a node that did not deliver
   uint64_t timeLeftMs = 0;
 };
 struct GetDone : AnsweredBy<CopyEnded> {
-  OperationId get;                  // the GetStart
-  Code code = Code::ok;             // miss, corrupt or system of a load from its own SSD: the SSD does not have the value any more
+  OperationId get;       // the GetStart
+  Code code = Code::ok;  // miss, corrupt or system of a load from its own SSD: the SSD does not have the value any more
 };
 struct StatKey : AnsweredBy<KeyStat> {
   std::string key;
@@ -222,8 +222,8 @@ struct CountKeys : AnsweredBy<KeyCount> {
 };
 struct ListKeys : AnsweredBy<KeyPage> {
   std::string prefix;
-  std::string after;                // keys that come after it, in byte order
-  uint64_t limit = 0;               // 0: as many as the master gives at once
+  std::string after;   // keys that come after it, in byte order
+  uint64_t limit = 0;  // 0: as many as the master gives at once
   uint64_t timeLeftMs = 0;
 };
 struct LeaseGrant : AnsweredBy<LeaseGranted> {
@@ -238,22 +238,22 @@ struct LeaseRevoke : AnsweredBy<Done> {  // its keys are deleted
 };
 struct Spread : AnsweredBy<SpreadEnded> {
   Version value;
-  uint64_t replicas = 0;            // owners that shall have it: answered when they do, or cannot
+  uint64_t replicas = 0;  // owners that shall have it: answered when they do, or cannot
   uint64_t timeLeftMs = 0;
 };
 struct InventoryPage : AnsweredBy<InventoryTaken> {
   std::vector<MemoryValue> memory;
   std::vector<SsdValue> ssd;
-  uint64_t pages = 0;               // on the last one: how many there are, else 0
+  uint64_t pages = 0;  // on the last one: how many there are, else 0
 };
 struct SsdLife : AnsweredBy<Done> {
-  Incarnation life;                 // of what is on this owner's SSD from now on, 0: nothing. Of an earlier life nothing comes back
+  Incarnation life;  // of what is on this owner's SSD from now on, 0: nothing. Of an earlier life nothing comes back
 };
 struct SsdCommit : AnsweredBy<SsdTaken> {
-  std::vector<SsdValue> values;     // that are on its SSD now; until the master has taken one the owner lists it in no inventory
+  std::vector<SsdValue> values;  // that are on its SSD now; until the master has taken one the owner lists it in no inventory
 };
 struct SsdEvicted : AnsweredBy<Done> {
-  std::vector<Version> values;      // that have gone from its SSD by themselves
+  std::vector<Version> values;  // that have gone from its SSD by themselves
 };
 enum class ReclaimResult : uint8_t { ok, busy, gone };
 struct InvalidateDone : AnsweredBy<Done> {
@@ -269,7 +269,7 @@ struct ReplicateDone : AnsweredBy<CopyEnded> {
 };
 struct Staged : AnsweredBy<Done> {
   OrderId order;
-  Code code = Code::ok;             // ok: the value can be fetched. Else the extent is free; miss, corrupt, system: as of GetDone
+  Code code = Code::ok;  // ok: the value can be fetched. Else the extent is free; miss, corrupt, system: as of GetDone
 };
 struct Unstaged : AnsweredBy<Done> {  // nobody reads or writes the extent any more, it is free
   OrderId order;
@@ -306,7 +306,7 @@ inline bool fits(const Request& request, const Reply& reply) {
 
 struct Invalidate {
   OrderId order;
-  std::vector<Version> below;       // every replica of a key below the put_id is to go
+  std::vector<Version> below;  // every replica of a key below the put_id is to go
 };
 struct Reclaim {
   OrderId order;
@@ -317,18 +317,18 @@ struct Replicate {
   std::string key;
   PutId putId;
   uint64_t bytes = 0;
-  uint64_t offset = 0;              // of the extent that the value is to be brought to
+  uint64_t offset = 0;  // of the extent that the value is to be brought to
   Peer source;
   std::optional<Exported> exported;  // there; none: the readable value
-  uint64_t timeLeftMs = 0;          // for the copy
+  uint64_t timeLeftMs = 0;           // for the copy
 };
 struct Stage {
   OrderId order;
   std::string key;
   PutId putId;
   uint64_t bytes = 0;
-  Exported to;                      // where the value is to be brought from the owner's SSD, exported under this id meanwhile
-  uint64_t timeLeftMs = 0;          // for the load
+  Exported to;              // where the value is to be brought from the owner's SSD, exported under this id meanwhile
+  uint64_t timeLeftMs = 0;  // for the load
 };
 struct Unstage {
   OrderId order;
@@ -360,29 +360,29 @@ struct Hello {
 
 struct Registration {
   std::string node;
-  std::string hostId;       // boot id and the cluster's folder: "same host" means equal
+  std::string hostId;  // boot id and the cluster's folder: "same host" means equal
   Incarnation incarnation;
   uint64_t pid = 0;
   uint64_t segmentBytes = 0;
   uint64_t maxKeys = 0;
-  std::string http;         // address of /metrics, empty when off
-  std::string link;         // address of the tcp link, empty when off
-  std::string label;        // sub-cluster
-  Incarnation ssdLife;      // of what is on this owner's SSD, where values put here go as well; 0: it has none
-  std::vector<Extent> occupied;  // extents that are not free and hold no value that could be read: held, or still being written
-  Incarnation adopts;       // in whose life the values were published that the inventory will list; 0: there are none
-  uint64_t values = 0;      // in memory, that the inventory will list
+  std::string http;               // address of /metrics, empty when off
+  std::string link;               // address of the tcp link, empty when off
+  std::string label;              // sub-cluster
+  Incarnation ssdLife;            // of what is on this owner's SSD, where values put here go as well; 0: it has none
+  std::vector<Extent> occupied;   // extents that are not free and hold no value that could be read: held, or still being written
+  Incarnation adopts;             // in whose life the values were published that the inventory will list; 0: there are none
+  uint64_t values = 0;            // in memory, that the inventory will list
   std::vector<Incarnation> ends;  // lives of the node that serve no more: it has their directory, or was they
-  Time sent{0};             // on the clock of its host
+  Time sent{0};                   // on the clock of its host
   uint32_t protocol = kProtocolVersion;
-  std::string from;         // for people: where the owner is and since when, by what the master sees; not sent
+  std::string from;  // for people: where the owner is and since when, by what the master sees; not sent
 };
 
 struct Registered {
   Code code = Code::ok;
   std::string detail;
   uint64_t leaseMs = 0;
-  bool inventory = false;   // the owner lists its values before it joins
+  bool inventory = false;  // the owner lists its values before it joins
 };
 
 // How either side of another version is refused.

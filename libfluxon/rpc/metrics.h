@@ -19,8 +19,8 @@ class MetricsPage {
   void counter(const std::string& name, const std::string& help, double value, const Labels& labels = {});
   void gauge(const std::string& name, const std::string& help, double value, const Labels& labels = {});
   // `bounds` are the upper bounds of all buckets but the last; `counts` has one more entry.
-  void histogram(const std::string& name, const std::string& help, const std::vector<double>& bounds,
-                 const std::vector<uint64_t>& counts, double sum);
+  void histogram(const std::string& name, const std::string& help, const std::vector<double>& bounds, const std::vector<uint64_t>& counts,
+                 double sum);
   std::string text() const;
 
  private:

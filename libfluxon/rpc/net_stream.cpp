@@ -101,8 +101,8 @@ struct NetListener::Opening {
   net::ServerHandshake hand;
 };
 
-Result<kj::Own<NetListener>> NetListener::bind(kj::UnixEventPort& port, const Endpoint& address, Access& access,
-                                               net::Purpose purpose, net::Party self, Refusals& refusals) {
+Result<kj::Own<NetListener>> NetListener::bind(kj::UnixEventPort& port, const Endpoint& address, Access& access, net::Purpose purpose,
+                                               net::Party self, Refusals& refusals) {
   Result<kj::Own<SocketListener>> socket = SocketListener::bindTcp(port, address, refusals);
   if (!socket) return socket.error();
   return kj::heap<NetListener>(port, kj::mv(socket.value()), address, access, purpose, std::move(self), refusals);
@@ -139,30 +139,39 @@ kj::Promise<void> NetListener::open(SocketListener::Accepted accepted) {
 
   auto opening = kj::heap<Opening>(access_, purpose_, self_, kj::mv(accepted));
   Opening& o = *opening;
-  auto shaken = access_.asServer(kj::mv(o.raw)).then([&o](kj::Own<kj::AsyncIoStream>&& stream) {
-    o.stream = kj::mv(stream);
-    return readFrame<net::ClientHello>(*o.stream);
-  }).then([&o](net::ClientHello&& hello) -> kj::Promise<void> {
-    const net::ServerHello answer = o.hand.answer(hello);
-    return writeFrame(*o.stream, answer).then([code = answer.code] {
-      if (code == static_cast<uint32_t>(Code::protocol)) kj::throwFatalException(KJ_EXCEPTION(FAILED, "it speaks another protocol"));
-      if (code != 0) kj::throwFatalException(KJ_EXCEPTION(FAILED, "it wants another process than this"));
-    });
-  }).then([&o] {
-    return readFrame<net::ClientProof>(*o.stream);
-  }).then([&o](net::ClientProof&& proof) -> kj::Promise<void> {
-    const net::ServerVerdict verdict = o.hand.judge(proof);
-    return writeFrame(*o.stream, verdict).then([verdict] {
-      if (verdict.code != 0) kj::throwFatalException(KJ_EXCEPTION(FAILED, kj::str(kj::StringPtr(verdict.detail))));
-    });
-  });
-  return port_.getTimer().timeoutAfter(kPatience, kj::mv(shaken)).exclusiveJoin(kj::mv(given.promise)).then([this, &o] {
-    log::debug("connection of " + o.peer + " is open" + (o.hand.peer().node.empty() ? "" : ": node " + o.hand.peer().node));
-    opened_(kj::mv(o.stream), o.peer);
-  }, [this, &o](kj::Exception&& error) {
-    const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
-    refusals_.add(o.peer, late ? "it did not open within 5 s" : reasonOf(error));
-  }).attach(kj::mv(opening), kj::defer([this, id] { openings_.erase(id); }));
+  auto shaken = access_.asServer(kj::mv(o.raw))
+                    .then([&o](kj::Own<kj::AsyncIoStream>&& stream) {
+                      o.stream = kj::mv(stream);
+                      return readFrame<net::ClientHello>(*o.stream);
+                    })
+                    .then([&o](net::ClientHello&& hello) -> kj::Promise<void> {
+                      const net::ServerHello answer = o.hand.answer(hello);
+                      return writeFrame(*o.stream, answer).then([code = answer.code] {
+                        if (code == static_cast<uint32_t>(Code::protocol))
+                          kj::throwFatalException(KJ_EXCEPTION(FAILED, "it speaks another protocol"));
+                        if (code != 0) kj::throwFatalException(KJ_EXCEPTION(FAILED, "it wants another process than this"));
+                      });
+                    })
+                    .then([&o] { return readFrame<net::ClientProof>(*o.stream); })
+                    .then([&o](net::ClientProof&& proof) -> kj::Promise<void> {
+                      const net::ServerVerdict verdict = o.hand.judge(proof);
+                      return writeFrame(*o.stream, verdict).then([verdict] {
+                        if (verdict.code != 0) kj::throwFatalException(KJ_EXCEPTION(FAILED, kj::str(kj::StringPtr(verdict.detail))));
+                      });
+                    });
+  return port_.getTimer()
+      .timeoutAfter(kPatience, kj::mv(shaken))
+      .exclusiveJoin(kj::mv(given.promise))
+      .then(
+          [this, &o] {
+            log::debug("connection of " + o.peer + " is open" + (o.hand.peer().node.empty() ? "" : ": node " + o.hand.peer().node));
+            opened_(kj::mv(o.stream), o.peer);
+          },
+          [this, &o](kj::Exception&& error) {
+            const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
+            refusals_.add(o.peer, late ? "it did not open within 5 s" : reasonOf(error));
+          })
+      .attach(kj::mv(opening), kj::defer([this, id] { openings_.erase(id); }));
 }
 
 void NetListener::giveUp(std::map<uint64_t, Turn>::iterator opening) {

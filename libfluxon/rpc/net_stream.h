@@ -41,8 +41,7 @@ kj::Promise<Result<kj::Own<kj::AsyncIoStream>>> connectPeer(kj::UnixEventPort& p
 class NetListener final : private kj::TaskSet::ErrorHandler {
  public:
   // What it is given outlives it. Errors: as SocketListener::bindTcp.
-  static Result<kj::Own<NetListener>> bind(kj::UnixEventPort&, const Endpoint&, Access&, net::Purpose, net::Party self,
-                                           Refusals&);
+  static Result<kj::Own<NetListener>> bind(kj::UnixEventPort&, const Endpoint&, Access&, net::Purpose, net::Party self, Refusals&);
   NetListener(kj::UnixEventPort&, kj::Own<SocketListener>, const Endpoint&, Access&, net::Purpose, net::Party self, Refusals&);
 
   // Where it listens, with the port.

@@ -183,13 +183,15 @@ kj::Promise<Connected> connectOne(kj::UnixEventPort& port, const sockaddr_storag
   auto writable = observer->whenBecomesWritable();
   return port.getTimer()
       .timeoutAfter(patience, writable.attach(kj::mv(observer)))
-      .then([&port, judge, owned = kj::mv(owned)]() mutable -> Connected {
-        int error = 0;
-        socklen_t length = sizeof error;
-        if (::getsockopt(owned, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-        if (error != 0) return judge(error);
-        return wrapSocket(port, kj::mv(owned));
-      }, [judge](kj::Exception&&) -> Connected { return judge(ETIMEDOUT); });
+      .then(
+          [&port, judge, owned = kj::mv(owned)]() mutable -> Connected {
+            int error = 0;
+            socklen_t length = sizeof error;
+            if (::getsockopt(owned, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+            if (error != 0) return judge(error);
+            return wrapSocket(port, kj::mv(owned));
+          },
+          [judge](kj::Exception&&) -> Connected { return judge(ETIMEDOUT); });
 }
 
 // Each address in turn, as long as the last one has failed.
@@ -204,9 +206,7 @@ kj::Promise<Connected> connectFrom(kj::UnixEventPort& port, std::vector<sockaddr
 
 }  // namespace
 
-kj::Own<kj::AsyncIoStream> wrapSocket(kj::UnixEventPort& port, kj::AutoCloseFd fd) {
-  return kj::heap<SocketStream>(port, kj::mv(fd));
-}
+kj::Own<kj::AsyncIoStream> wrapSocket(kj::UnixEventPort& port, kj::AutoCloseFd fd) { return kj::heap<SocketStream>(port, kj::mv(fd)); }
 
 void Refusals::add(const std::string& peer, const std::string& why) {
   ++count_;
@@ -220,15 +220,17 @@ kj::Promise<Connected> connectTcp(kj::UnixEventPort& port, const Endpoint& endpo
     return Connected(Error{Code::unavailable, "connect " + fluxon::toString(endpoint) + ": looking up the name " + why});
   };
   return timer.timeoutAfter(patience, lookUpAside(endpoint))
-      .then([&port, &timer, begun, patience, failed](net::Addresses&& found) -> kj::Promise<Connected> {
-        if (!found) return failed("gives no address: " + found.error().detail);
-        const kj::Duration left = std::max(patience - (timer.now() - begun), 1 * kj::MILLISECONDS);
-        const kj::Duration each = left / static_cast<int64_t>(found.value().size());
-        return connectFrom(port, std::move(found).value(), 0, each);
-      }, [failed](kj::Exception&& error) -> kj::Promise<Connected> {
-        const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
-        return failed(late ? "takes too long" : std::string("fails: ") + error.getDescription().cStr());
-      });
+      .then(
+          [&port, &timer, begun, patience, failed](net::Addresses&& found) -> kj::Promise<Connected> {
+            if (!found) return failed("gives no address: " + found.error().detail);
+            const kj::Duration left = std::max(patience - (timer.now() - begun), 1 * kj::MILLISECONDS);
+            const kj::Duration each = left / static_cast<int64_t>(found.value().size());
+            return connectFrom(port, std::move(found).value(), 0, each);
+          },
+          [failed](kj::Exception&& error) -> kj::Promise<Connected> {
+            const bool late = error.getType() == kj::Exception::Type::OVERLOADED;
+            return failed(late ? "takes too long" : std::string("fails: ") + error.getDescription().cStr());
+          });
 }
 
 Result<kj::Own<kj::AsyncIoStream>> connectUnix(kj::UnixEventPort& port, const std::string& path) {
@@ -274,8 +276,7 @@ void SocketListener::take(int fd, const std::function<void(Accepted)>& accepted)
   const bool unixSocket = address.ss_family == AF_UNIX;
   ucred peer{};
   length = sizeof peer;
-  if (unixSocket && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-    return refusals_.add("a process", std::strerror(errno));
+  if (unixSocket && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return refusals_.add("a process", std::strerror(errno));
   const std::string who =
       unixSocket ? "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid) : net::toString(address);
   if (isReserved(fd)) return refusals_.add(who, "no descriptor is left for it");

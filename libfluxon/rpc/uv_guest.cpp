@@ -28,7 +28,12 @@ UvGuest::~UvGuest() noexcept(false) {
   observer_ = nullptr;
   // Work that still runs is waited for: its functions may use what its caller owns.
   while (uv_loop_close(loop_) == UV_EBUSY) {
-    uv_walk(loop_, [](uv_handle_t* handle, void*) { if (!uv_is_closing(handle)) uv_close(handle, nullptr); }, nullptr);
+    uv_walk(
+        loop_,
+        [](uv_handle_t* handle, void*) {
+          if (!uv_is_closing(handle)) uv_close(handle, nullptr);
+        },
+        nullptr);
     uv_run(loop_, UV_RUN_ONCE);
   }
   delete loop_;

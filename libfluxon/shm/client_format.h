@@ -105,7 +105,7 @@ enum class CommandKind : uint32_t {
   leaseGrant = 11,  // ttl in valueBytes (ms) -> lease
   leaseKeepAlive = 12,
   leaseRevoke = 13,
-  scrub = 14,       // checks every entry of the node's SSD -> valueBytes: entries checked, offset: damaged ones
+  scrub = 14,  // checks every entry of the node's SSD -> valueBytes: entries checked, offset: damaged ones
 };
 
 // Flags of a command. Those that its kind does not have are 0.
@@ -134,12 +134,12 @@ constexpr PutMode putModeOf(uint32_t flags) {
 struct CommandRequest {
   uint32_t kind;
   uint32_t flags;
-  uint32_t keyBytes;     // in the payload from 0; list: the prefix
-  uint32_t extraBytes;   // in the payload after the key; list: `after`; putInline: the value
+  uint32_t keyBytes;    // in the payload from 0; list: the prefix
+  uint32_t extraBytes;  // in the payload after the key; list: `after`; putInline: the value
   uint64_t valueBytes;
   uint64_t slotRef;
   uint64_t lease;
-  int64_t deadlineNs;    // CLOCK_BOOTTIME
+  int64_t deadlineNs;  // CLOCK_BOOTTIME
 };
 static_assert(sizeof(CommandRequest) == 48);
 
@@ -153,16 +153,16 @@ enum class AnswerSource : uint32_t {
 constexpr uint32_t kAnswerSources = 4;
 
 struct CommandAnswer {
-  uint32_t code;          // Code
-  uint32_t payloadUsed;   // bytes of the payload: error detail, listing, node names
-  uint64_t slotRef;       // get, putStart
+  uint32_t code;         // Code
+  uint32_t payloadUsed;  // bytes of the payload: error detail, listing, node names
+  uint64_t slotRef;      // get, putStart
   uint64_t putId;
-  uint64_t offset;        // of the extent
+  uint64_t offset;  // of the extent
   uint64_t valueBytes;
   uint64_t lease;
-  char node[40];          // get, putStart: the owner of this host that has it, or shall have it; empty: this one
-  uint32_t held;          // get: 1 + the index of the held word that names the slot, 0: there is none
-  uint32_t source;        // get: AnswerSource; with a node: ssd: it is to bring the value from its SSD when it is asked
+  char node[40];    // get, putStart: the owner of this host that has it, or shall have it; empty: this one
+  uint32_t held;    // get: 1 + the index of the held word that names the slot, 0: there is none
+  uint32_t source;  // get: AnswerSource; with a node: ssd: it is to bring the value from its SSD when it is asked
 };
 static_assert(sizeof(CommandAnswer) == 96);
 
@@ -193,9 +193,9 @@ struct ClientHeader {
   FileHeader file;
   uint64_t clientId;
   uint64_t pid;
-  int64_t attachedNs;   // CLOCK_BOOTTIME
-  char name[40];        // what the client calls itself, for people
-  Word detached;        // 1: closed in good order
+  int64_t attachedNs;  // CLOCK_BOOTTIME
+  char name[40];       // what the client calls itself, for people
+  Word detached;       // 1: closed in good order
 };
 static_assert(sizeof(ClientHeader) == 136);
 
@@ -230,10 +230,10 @@ struct AttachRequest {
 struct AttachReply {
   char magic[8];
   uint32_t version;
-  uint32_t code;      // Code
-  uint64_t number;    // of the request
+  uint32_t code;    // Code
+  uint64_t number;  // of the request
   uint64_t clientId;
-  int64_t clockNs;    // CLOCK_BOOTTIME, read for this answer: it proves that both sides have one clock (time_namespace.h)
+  int64_t clockNs;  // CLOCK_BOOTTIME, read for this answer: it proves that both sides have one clock (time_namespace.h)
   char detail[256];
 };
 static_assert(sizeof(AttachRequest) == 64 && sizeof(AttachReply) == 296);

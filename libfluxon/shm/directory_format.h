@@ -40,9 +40,7 @@ constexpr uint32_t kSlotsPerBucket = 8;
 enum class SlotState : uint32_t { free = 0, granted = 1, pending = 2, committed = 3, reclaiming = 4, retired = 5 };
 constexpr uint32_t kSlotStates = 6;
 
-constexpr uint64_t slotWord(uint32_t generation, SlotState state) {
-  return uint64_t{generation} << 32 | static_cast<uint32_t>(state);
-}
+constexpr uint64_t slotWord(uint32_t generation, SlotState state) { return uint64_t{generation} << 32 | static_cast<uint32_t>(state); }
 constexpr uint32_t generationOf(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
 constexpr SlotState stateOf(uint64_t word) { return static_cast<SlotState>(static_cast<uint32_t>(word)); }
 
@@ -57,14 +55,14 @@ constexpr uint64_t keyOffset(uint64_t record) { return record >> 16; }
 constexpr uint64_t keyBytes(uint64_t record) { return record & 0xFFFF; }
 
 struct DirectorySlot {
-  Word word;         // generation << 32 | state
-  Word hash;         // of the key
-  Word putId;        // 0 until the master has given one
-  Word offset;       // of the extent
-  Word payloadBytes; // length of the value; the extent is this rounded up to its step
-  Word key;          // key record
-  Word writer;       // client id of the writer while granted; 0: the owner itself
-  Word operation;    // granted, pending: operation id of the put; committed: its key lease, 0: none
+  Word word;          // generation << 32 | state
+  Word hash;          // of the key
+  Word putId;         // 0 until the master has given one
+  Word offset;        // of the extent
+  Word payloadBytes;  // length of the value; the extent is this rounded up to its step
+  Word key;           // key record
+  Word writer;        // client id of the writer while granted; 0: the owner itself
+  Word operation;     // granted, pending: operation id of the put; committed: its key lease, 0: none
 };
 static_assert(sizeof(DirectorySlot) == 64);
 
@@ -72,23 +70,23 @@ struct DirectoryHeader {
   FileHeader file;
   char cluster[40];
   char node[40];
-  uint32_t buckets;        // a power of two
+  uint32_t buckets;  // a power of two
   uint32_t overflowSlots;
-  uint64_t tagsOffset;     // from the start of the file
+  uint64_t tagsOffset;  // from the start of the file
   uint64_t slotsOffset;
-  uint64_t segmentBytes;   // capacity for values
-  uint64_t keysBytes;      // capacity for key bytes
+  uint64_t segmentBytes;  // capacity for values
+  uint64_t keysBytes;     // capacity for key bytes
   uint64_t pid;
   alignas(64) Word leaseUntilNs;  // CLOCK_BOOTTIME; nothing may be served at or after it; 0: not serving
   Word servingIncarnation;        // changes when the owner was fenced and joins again
   Word clusterId;                 // of the masters seen, 0: none yet
   Word highestTerm;               // (term, master incarnation) seen of that cluster; lower ones are refused
   Word highestMaster;
-  Word contentIncarnation;        // in whose life the committed values were published; 0: they are worth nothing to the master
-  Word life;                      // incarnation of the process that serves the files now; the file may be older
-  Word ssdLife;                   // of what its ssdd has on the SSD; any other is worth nothing. 0: none
-  alignas(64) Half controlAsleep; // 1: a client must ring the eventfd after submitting
-  alignas(64) Word servingMaster; // incarnation of the master whose lease this is, or was; 0: this process has had none
+  Word contentIncarnation;                // in whose life the committed values were published; 0: they are worth nothing to the master
+  Word life;                              // incarnation of the process that serves the files now; the file may be older
+  Word ssdLife;                           // of what its ssdd has on the SSD; any other is worth nothing. 0: none
+  alignas(64) Half controlAsleep;         // 1: a client must ring the eventfd after submitting
+  alignas(64) Word servingMaster;         // incarnation of the master whose lease this is, or was; 0: this process has had none
   std::atomic<int64_t> bootTimeOffsetNs;  // of the owner's time namespace, for who reads the file without asking (time_namespace.h)
 };
 static_assert(sizeof(DirectoryHeader) == 384);

@@ -4,16 +4,15 @@
 
 namespace fluxon::shm {
 
-Result<DirectoryView> DirectoryView::over(const void* directory, uint64_t directoryBytes, const void* keysFile,
-                                          uint64_t keysFileBytes, const void* segmentFile, uint64_t segmentFileBytes) {
+Result<DirectoryView> DirectoryView::over(const void* directory, uint64_t directoryBytes, const void* keysFile, uint64_t keysFileBytes,
+                                          const void* segmentFile, uint64_t segmentFileBytes) {
   const auto corrupt = [](const char* file, const char* why) { return Error{Code::corrupt, std::string(file) + ": " + why}; };
   const auto* header = static_cast<const DirectoryHeader*>(directory);
   if (const char* why = refuse(header->file, kDirectoryMagic, directoryBytes)) return corrupt("directory", why);
   if (directoryBytes < sizeof(DirectoryHeader)) return corrupt("directory", "shorter than its header");
   const uint32_t buckets = header->buckets, overflow = header->overflowSlots;
   const bool shape = buckets != 0 && (buckets & (buckets - 1)) == 0 && buckets <= (1u << 28) && overflow <= (1u << 28) &&
-                     header->tagsOffset == sizeof(DirectoryHeader) &&
-                     header->slotsOffset == header->tagsOffset + uint64_t{buckets} * 64 &&
+                     header->tagsOffset == sizeof(DirectoryHeader) && header->slotsOffset == header->tagsOffset + uint64_t{buckets} * 64 &&
                      directoryBytes >= directoryFileBytes(buckets, overflow);
   if (!shape) return corrupt("directory", "table does not fit its file");
 

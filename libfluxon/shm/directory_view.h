@@ -45,8 +45,8 @@ struct DirectoryView {
   uint64_t segmentBytes = 0;
 
   // Checks headers and sizes of three mappings; `corrupt` says which file and why.
-  static Result<DirectoryView> over(const void* directory, uint64_t directoryBytes, const void* keysFile,
-                                    uint64_t keysFileBytes, const void* segmentFile, uint64_t segmentFileBytes);
+  static Result<DirectoryView> over(const void* directory, uint64_t directoryBytes, const void* keysFile, uint64_t keysFileBytes,
+                                    const void* segmentFile, uint64_t segmentFileBytes);
 };
 
 struct Hit {
@@ -106,8 +106,8 @@ inline Probe holdSlot(const DirectoryView& view, HazardTable& hazards, unsigned 
 
 // A get without a message. `thread` picks the shard of hazard words; `master` is that of the own owner when the directory is a
 // neighbour's. Anything but `hit` means: ask the owner through the ring.
-inline Probe probe(const DirectoryView& view, HazardTable& hazards, unsigned thread, std::string_view key, uint64_t hash,
-                   Hit& hit, uint64_t master = kAnyMaster) {
+inline Probe probe(const DirectoryView& view, HazardTable& hazards, unsigned thread, std::string_view key, uint64_t hash, Hit& hit,
+                   uint64_t master = kAnyMaster) {
   const uint64_t incarnation = view.header->servingIncarnation.load(std::memory_order_acquire);
   const uint64_t tag = tagOf(hash);
   Probe worst = Probe::miss;

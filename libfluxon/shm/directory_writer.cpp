@@ -52,10 +52,7 @@ DirectoryWriter::Memory DirectoryWriter::layout(void* directory, void* keysFile,
 }
 
 DirectoryWriter::DirectoryWriter(Memory memory, const Shape& shape)
-    : memory_(memory),
-      buckets_(shape.buckets),
-      slotCount_(shape.buckets * kSlotsPerBucket + shape.overflowSlots),
-      keys_(shape.keysBytes) {
+    : memory_(memory), buckets_(shape.buckets), slotCount_(shape.buckets * kSlotsPerBucket + shape.overflowSlots), keys_(shape.keysBytes) {
   for (uint32_t slot = slotCount_; slot-- > buckets_ * kSlotsPerBucket;) freeOverflow_.push_back(slot);
   for (uint32_t slot = 0; slot < slotCount_; ++slot) {
     memory_.slots[slot].word.store(slotWord(1, SlotState::free), std::memory_order_relaxed);
@@ -158,8 +155,8 @@ std::optional<uint32_t> DirectoryWriter::findFree(uint64_t hash) {
   return slot;
 }
 
-std::optional<uint32_t> DirectoryWriter::grant(std::string_view key, uint64_t hash, uint64_t offset, uint64_t payloadBytes,
-                                               uint64_t writer, OperationId operation) {
+std::optional<uint32_t> DirectoryWriter::grant(std::string_view key, uint64_t hash, uint64_t offset, uint64_t payloadBytes, uint64_t writer,
+                                               OperationId operation) {
   const std::optional<uint64_t> record = keys_.take(key.size());
   if (!record) return std::nullopt;
   const std::optional<uint32_t> found = findFree(hash);

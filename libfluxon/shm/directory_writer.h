@@ -41,8 +41,8 @@ class DirectoryWriter {
   };
   // Two buckets of 8 for each of maxKeys keys would be 16 slots a key; buckets are sized for a load of at most 1/2.
   static Shape shapeFor(uint64_t maxKeys, uint64_t segmentBytes);
-  static Memory layout(void* directory, void* keysFile, const Shape& shape, Incarnation incarnation,
-                       std::string_view cluster, std::string_view node);
+  static Memory layout(void* directory, void* keysFile, const Shape& shape, Incarnation incarnation, std::string_view cluster,
+                       std::string_view node);
 
   // Nothing is served from a directory any more, nor from one of a neighbour beside it, by those who map it as that of their own owner.
   static void endServing(DirectoryHeader& header) {
@@ -58,12 +58,12 @@ class DirectoryWriter {
   // free → granted. nullopt: no slot or no room for the key bytes.
   std::optional<uint32_t> grant(std::string_view key, uint64_t hash, uint64_t offset, uint64_t payloadBytes, uint64_t writer,
                                 OperationId operation);
-  void submit(uint32_t slot);                 // granted → pending
+  void submit(uint32_t slot);                                      // granted → pending
   void commit(uint32_t slot, PutId putId, KeyLeaseId lease = {});  // pending → committed
-  void retire(uint32_t slot);                 // pending, committed, reclaiming → retired
-  void beginReclaim(uint32_t slot);           // committed → reclaiming
-  void keep(uint32_t slot);                   // reclaiming → committed
-  void release(uint32_t slot);                // granted, pending, reclaiming, retired → free (invariant 3)
+  void retire(uint32_t slot);                                      // pending, committed, reclaiming → retired
+  void beginReclaim(uint32_t slot);                                // committed → reclaiming
+  void keep(uint32_t slot);                                        // reclaiming → committed
+  void release(uint32_t slot);                                     // granted, pending, reclaiming, retired → free (invariant 3)
 
   SlotState state(uint32_t slot) const { return stateOf(memory_.slots[slot].word.load(std::memory_order_relaxed)); }
   uint32_t generation(uint32_t slot) const { return generationOf(memory_.slots[slot].word.load(std::memory_order_relaxed)); }

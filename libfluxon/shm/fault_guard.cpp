@@ -49,8 +49,7 @@ struct FaultGuardHandler {
         // Whoever does not read stderr may miss why, and keeps nobody from starting the next life.
         ::signal(SIGALRM, SIG_DFL);
         ::alarm(kLastWordsS);
-        for (const char* part : {processName, ": operating system error: ", static_cast<const char*>(region->path), kWhat})
-          say(part);
+        for (const char* part : {processName, ": operating system error: ", static_cast<const char*>(region->path), kWhat}) say(part);
         ::_exit(kStatus);
       }
       region->broken.store(true);

@@ -8,8 +8,7 @@
 
 namespace fluxon::shm {
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
-              "shared words must be lock-free");
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free, "shared words must be lock-free");
 using Word = std::atomic<uint64_t>;
 using Half = std::atomic<uint32_t>;
 

@@ -99,8 +99,7 @@ Result<Reserved> reserveSpace(int fd, const std::string& path, uint64_t bytes, c
   bool writes = false;
   for (uint64_t at = 0; at < bytes;) {
     const uint64_t step = std::min(bytes - at, kGiB);
-    int error = writes ? writeZeros(fd, at, step)
-                       : ::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(step)) == 0 ? 0 : errno;
+    int error = writes ? writeZeros(fd, at, step) : ::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(step)) == 0 ? 0 : errno;
     if (error == EINTR) continue;
     if (!writes && (error == EOPNOTSUPP || error == ENOSYS)) {
       writes = true;
@@ -114,8 +113,7 @@ Result<Reserved> reserveSpace(int fd, const std::string& path, uint64_t bytes, c
   return writes ? Reserved::byWriting : Reserved::atOnce;
 }
 
-Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode, int group,
-                              const std::function<void(uint64_t)>& progress) {
+Result<Descriptor> createFile(const std::string& path, uint64_t bytes, int mode, int group, const std::function<void(uint64_t)>& progress) {
   // The older file goes only for one that can be expected to fit.
   struct stat older;
   const Descriptor folder(::open(path.substr(0, path.rfind('/') + 1).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));

@@ -40,8 +40,7 @@ enum class Access { readOnly, readWrite };
 class MappedFile {
  public:
   MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept
-      : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  MappedFile(MappedFile&& other) noexcept : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(bytes_, other.bytes_);

@@ -261,9 +261,8 @@ Error NamedFiles::look() const {
 }
 
 Result<LockFile> LockFile::acquire(const std::string& path, const std::string& what) {
-  Result<Descriptor> fd = openLocked(path, O_RDWR, [&] {
-    return what + " is already run by " + whoHolds(path) + " (" + path + " is locked)";
-  });
+  Result<Descriptor> fd =
+      openLocked(path, O_RDWR, [&] { return what + " is already run by " + whoHolds(path) + " (" + path + " is locked)"; });
   if (!fd) return fd.error();
   const std::string pid = std::to_string(::getpid()) + "\n";
   if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {

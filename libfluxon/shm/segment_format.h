@@ -11,8 +11,8 @@ constexpr uint64_t kSegmentDataOffset = 4096;
 
 struct SegmentHeader {
   FileHeader file;
-  uint64_t dataBytes;      // capacity for values
-  Word populatedBytes;     // pages touched so far, from the start; progress of the background populating
+  uint64_t dataBytes;   // capacity for values
+  Word populatedBytes;  // pages touched so far, from the start; progress of the background populating
 };
 static_assert(sizeof(SegmentHeader) == 80 && sizeof(SegmentHeader) <= kSegmentDataOffset);
 

@@ -37,7 +37,7 @@ class Channel {
 
   size_t waiting() const { return waiting_.size(); }  // sent, but not in the ring
   bool broken() const { return !why_.empty(); }
-  const std::string& why() const { return why_; }     // for people
+  const std::string& why() const { return why_; }  // for people
 
  private:
   bool put(const Message&);
@@ -50,8 +50,8 @@ class Channel {
   ByteRing& in_;
   const End end_;
   const int peerBell_;
-  uint64_t tail_ = 0;            // of out_
-  uint64_t head_ = 0;            // of in_
+  uint64_t tail_ = 0;               // of out_
+  uint64_t head_ = 0;               // of in_
   uint64_t rungFor_ = UINT64_MAX;   // tail before the frame for which the sleeping reader was rung
   uint64_t relieved_ = UINT64_MAX;  // tail of in_ when its starved writer was rung
   std::deque<Message> waiting_;

@@ -84,9 +84,7 @@ Result<uint32_t> directBlock(const Shard& shard) {
   return 0u;
 }
 
-Error clear(const Shard& shard) {
-  return ::ftruncate(shard.fd.get(), 0) == 0 ? Error{} : systemError("truncate " + shard.path, errno);
-}
+Error clear(const Shard& shard) { return ::ftruncate(shard.fd.get(), 0) == 0 ? Error{} : systemError("truncate " + shard.path, errno); }
 
 // What a root may take of its file system: what is free there, and what its shard files have. Some file systems (btrfs) count bytes as
 // free a while after a file has been cut, so it is asked for before. UINT64_MAX: it does not say.

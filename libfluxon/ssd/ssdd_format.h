@@ -47,22 +47,22 @@ struct ShownDevice {
   char path[128];  // of the root, cut to its end if longer
   shm::Word capacityBytes;
   shm::Word blockBytes;
-  shm::Word direct;             // 1: O_DIRECT
+  shm::Word direct;  // 1: O_DIRECT
   shm::Word readsQueued, writesQueued;
-  shm::Word reads, writes;      // records
+  shm::Word reads, writes;  // records
   shm::Word readBytes, writtenBytes;
   shm::Word readErrors, writeErrors;
-  shm::Word oldestNs;           // CLOCK_BOOTTIME when the oldest I/O under way began, 0: none
-  shm::Word registeredBytes;    // of the segment: known to the device's io_uring
-  shm::Word state;              // 0 serving, 1 full, 2 failing, 3 hung, 4 gone: nothing is written there but in 0
-  shm::Word stalled;            // persists and loads that it does not answer
-  shm::Word writesDirect;       // records that were not copied before they were written
+  shm::Word oldestNs;         // CLOCK_BOOTTIME when the oldest I/O under way began, 0: none
+  shm::Word registeredBytes;  // of the segment: known to the device's io_uring
+  shm::Word state;            // 0 serving, 1 full, 2 failing, 3 hung, 4 gone: nothing is written there but in 0
+  shm::Word stalled;          // persists and loads that it does not answer
+  shm::Word writesDirect;     // records that were not copied before they were written
   shm::Word reserved[1];
 };
 static_assert(sizeof(ShownDevice) == 264);
 struct ShownShard {
-  shm::Word device;   // index
-  shm::Word state;    // 0 serving, 1 retired: nothing new is written there
+  shm::Word device;  // index
+  shm::Word state;   // 0 serving, 1 retired: nothing new is written there
   shm::Word capacityBytes;
   shm::Word headPosition, tailPosition;
   shm::Word usedBytes, deadBytes;
@@ -70,15 +70,15 @@ struct ShownShard {
   shm::Word readPins, commitPins, writers, waiting;
 };
 struct SsddStatus {
-  shm::Word devices, shards;    // how many of those below are in use; of more shards than are shown only the sums exist
-  shm::Word engine;             // 1 io_uring, 2 threads
+  shm::Word devices, shards;  // how many of those below are in use; of more shards than are shown only the sums exist
+  shm::Word engine;           // 1 io_uring, 2 threads
   shm::Word capacityBytes, usedBytes, entries;
   shm::Word persists, persistsFailed, persistsIgnored, tooLarge;
   shm::Word loads, loadsMissed, loadsFailed, loadsDirect;
   shm::Word evicted, invalidated, damaged;
-  shm::Word paused;             // 1: each device is out, or no shard left: nothing is persisted
+  shm::Word paused;                                  // 1: each device is out, or no shard left: nothing is persisted
   shm::Word scrubChecked, scrubTotal, scrubDamaged;  // entries, of the scrub under way or the last one; total 0: there was none
-  char http[64];                // address of its pages, "127.0.0.1:9301"; empty: off, or longer than this
+  char http[64];                                     // address of its pages, "127.0.0.1:9301"; empty: off, or longer than this
   shm::Word reserved[3];
   ShownDevice device[kShownDevices];
   ShownShard shard[kShownShards];
@@ -86,11 +86,11 @@ struct SsddStatus {
 
 struct SsddHeader {
   shm::FileHeader file;
-  uint64_t life;         // of what is in the shards
-  uint64_t pid;          // of ssdd
-  int64_t attachedNs;    // CLOCK_BOOTTIME
+  uint64_t life;       // of what is in the shards
+  uint64_t pid;        // of ssdd
+  int64_t attachedNs;  // CLOCK_BOOTTIME
   uint64_t segmentBytes;
-  shm::Word givenUp;     // by the owner: values that it has left out, as their memory was wanted sooner, since its start
+  shm::Word givenUp;  // by the owner: values that it has left out, as their memory was wanted sooner, since its start
 };
 
 struct SsddFile {
@@ -108,8 +108,8 @@ struct SsddAttach {
   char magic[8];
   uint32_t version;
   uint32_t reserved;
-  uint64_t life;           // of what is in its shards
-  uint64_t entries;        // 0: they are empty
+  uint64_t life;     // of what is in its shards
+  uint64_t entries;  // 0: they are empty
   uint64_t capacityBytes;
   uint64_t reserved2;
 };

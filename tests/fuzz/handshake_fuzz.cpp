@@ -80,12 +80,9 @@ bool between(Input& in) {
 bool run(std::string_view input) {
   Input in(input);
   switch (static_cast<Kind>(in.take<uint8_t>() % static_cast<uint8_t>(Kind::kinds))) {
-    case Kind::strangeClient:
-      return strangeClient(in);
-    case Kind::strangeServer:
-      return strangeServer(in);
-    default:
-      return between(in);
+    case Kind::strangeClient: return strangeClient(in);
+    case Kind::strangeServer: return strangeServer(in);
+    default: return between(in);
   }
 }
 

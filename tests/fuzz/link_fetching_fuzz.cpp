@@ -108,27 +108,16 @@ class Target final : public PieceSink {
 
   void act(Input& in) {
     switch (static_cast<Act>(in.take<uint8_t>() % static_cast<uint8_t>(Act::acts))) {
-      case Act::ask:
-        ask(in.take<uint16_t>());
-        break;
-      case Act::answer:
-        reply(Code::ok, in, 0);
-        break;
-      case Act::refuse:
-        reply(static_cast<Code>(in.take<uint8_t>()), in, 0);
-        break;
-      case Act::spoil:
-        reply(Code::ok, in, 1 + in.take<uint8_t>() % 3u);
-        break;
+      case Act::ask: ask(in.take<uint16_t>()); break;
+      case Act::answer: reply(Code::ok, in, 0); break;
+      case Act::refuse: reply(static_cast<Code>(in.take<uint8_t>()), in, 0); break;
+      case Act::spoil: reply(Code::ok, in, 1 + in.take<uint8_t>() % 3u); break;
       case Act::raw:
         raw_ = true;
         engine_.toReceive(in.take(in.take<uint8_t>()));
         break;
-      case Act::giveUp:
-        giveUp(in.take<uint8_t>());
-        break;
-      case Act::acts:
-        break;
+      case Act::giveUp: giveUp(in.take<uint8_t>()); break;
+      case Act::acts: break;
     }
     // Not always all that could happen does before the next act.
     for (uint8_t steps = in.take<uint8_t>(); steps > 0 && !connection_->gone() && engine_.step(most_); --steps) {

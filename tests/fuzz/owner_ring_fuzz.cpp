@@ -20,13 +20,11 @@ enum class Act : uint8_t { write, submit, drain, answer, scan, touches, acts };
 uint32_t flagsSaid(const owner::Command& command) {
   switch (command.kind) {
     case CommandKind::putStart:
-    case CommandKind::putInline:
-      return flagsOf(command.put, command.replicas);
+    case CommandKind::putInline: return flagsOf(command.put, command.replicas);
     case CommandKind::get:
-      return (command.get.hold ? kHold : 0) | (command.get.localOnly ? kLocalOnly : 0) |
-             (command.get.placedHere ? kPlacedHere : 0) | (command.get.bringHere ? kBringHere : 0);
-    default:
-      return 0;
+      return (command.get.hold ? kHold : 0) | (command.get.localOnly ? kLocalOnly : 0) | (command.get.placedHere ? kPlacedHere : 0) |
+             (command.get.bringHere ? kBringHere : 0);
+    default: return 0;
   }
 }
 
@@ -82,9 +80,8 @@ class Client {
       FLUXON_CHECK(command.key.size() == from.request.keyBytes && command.extra.size() == from.request.extraBytes, "other lengths");
       FLUXON_CHECK(command.key == std::string_view(file().payloads[slot], command.key.size()), "another key");
       FLUXON_CHECK(command.extra == std::string_view(file().payloads[slot] + command.key.size(), command.extra.size()), "another value");
-      FLUXON_CHECK(command.valueBytes == from.request.valueBytes &&
-                       command.slotRef == from.request.slotRef && command.lease.value == from.request.lease &&
-                       command.deadline.ns == from.request.deadlineNs,
+      FLUXON_CHECK(command.valueBytes == from.request.valueBytes && command.slotRef == from.request.slotRef &&
+                       command.lease.value == from.request.lease && command.deadline.ns == from.request.deadlineNs,
                    "another command");
       const bool abandoned = from.state.load() == static_cast<uint32_t>(CommandState::abandoned);
       FLUXON_CHECK(abandoned ? command.kind == CommandKind::abort : static_cast<uint32_t>(command.kind) == from.request.kind,
@@ -166,17 +163,10 @@ bool run(std::string_view input) {
         client.submit(index, state, request, in.take(in.take<uint8_t>()));
         break;
       }
-      case Act::drain:
-        any |= client.drain(in.take<uint8_t>());
-        break;
-      case Act::answer:
-        client.answer(in);
-        break;
-      case Act::scan:
-        client.scan(in);
-        break;
-      default:
-        client.touches();
+      case Act::drain: any |= client.drain(in.take<uint8_t>()); break;
+      case Act::answer: client.answer(in); break;
+      case Act::scan: client.scan(in); break;
+      default: client.touches();
     }
   }
   return any;
@@ -187,7 +177,9 @@ std::vector<std::string> seeds() {
   const auto submit = [&](uint8_t slot, CommandState state, CommandKind kind, const std::string& key, const std::string& extra) {
     const bool puts = kind == CommandKind::putStart || kind == CommandKind::putInline;
     const CommandRequest request{static_cast<uint32_t>(kind),
-                                 puts ? kPutFlags : kind == CommandKind::get ? kHold : 0,
+                                 puts                       ? kPutFlags
+                                 : kind == CommandKind::get ? kHold
+                                                            : 0,
                                  static_cast<uint32_t>(key.size()),
                                  static_cast<uint32_t>(extra.size()),
                                  100,

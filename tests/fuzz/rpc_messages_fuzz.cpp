@@ -96,12 +96,9 @@ bool run(std::string_view input) {
   const auto kind = static_cast<Kind>(in.take<uint8_t>() % static_cast<uint8_t>(Kind::kinds));
   const std::string bytes(in.rest());
   switch (kind) {
-    case Kind::requests:
-      return backAndForth(bytes, requestsOf);
-    case Kind::messages:
-      return backAndForth(bytes, messagesOf);
-    default:
-      return backAndForth(bytes, registrationOf);
+    case Kind::requests: return backAndForth(bytes, requestsOf);
+    case Kind::messages: return backAndForth(bytes, messagesOf);
+    default: return backAndForth(bytes, registrationOf);
   }
 }
 

@@ -67,8 +67,10 @@ class Both {
     message.bytes = in.take<uint8_t>();
     end.channel.send(message);
     end.sentBytes += sizeof(Frame) + message.key.size() + 8;
-    if (end.channel.broken()) FLUXON_CHECK(end.channel.waiting() == 0, "a broken channel keeps messages");
-    else end.sent.push_back(std::move(message));
+    if (end.channel.broken())
+      FLUXON_CHECK(end.channel.waiting() == 0, "a broken channel keeps messages");
+    else
+      end.sent.push_back(std::move(message));
   }
 
   bool receive(size_t which) {

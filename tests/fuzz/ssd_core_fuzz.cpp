@@ -80,8 +80,8 @@ class Ssdd final : public ssdd::Host, public Disk {
     open_.clear();
   }
   void say(Input& in) {
-    static constexpr MessageKind kKinds[] = {MessageKind::persist, MessageKind::decided, MessageKind::load, MessageKind::invalidate,
-                                             MessageKind::drop, MessageKind::list, MessageKind::forget, MessageKind::scrub,
+    static constexpr MessageKind kKinds[] = {MessageKind::persist,  MessageKind::decided, MessageKind::load,   MessageKind::invalidate,
+                                             MessageKind::drop,     MessageKind::list,    MessageKind::forget, MessageKind::scrub,
                                              MessageKind::persisted};  // the last one is none of an owner's
     Message message;
     const auto what = in.take<uint8_t>(), awkward = in.take<uint8_t>();
@@ -193,8 +193,7 @@ std::vector<std::string> seeds() {
   const std::string first = put(1, 1, 1, 1000) + get(2, 1, 1, 1000);
   std::string wraps = first;
   for (uint8_t i = 2; i < 12; ++i) wraps += put(1, i % 8, i, 15'000);
-  return {first,
-          wraps + say(5, 3, 0, 0, 0) + say(7, 4, 0, 0, 0) + act(Act::work) + done + done + act(Act::work),
+  return {first, wraps + say(5, 3, 0, 0, 0) + say(7, 4, 0, 0, 0) + act(Act::work) + done + done + act(Act::work),
           first + put(1, 2, 2, 2000) + say(3, 5, 2, 3, 0) + say(4, 0, 1, 1, 0) + say(2, 6, 1, 1, 1000) + say(0, 7, 3, 4, 9000) +
               say(6, 8, 0, 0, 0) + done,
           first + say(0, 1, 1, 2, 500) + act(Act::gone) + done + act(Act::attach) + say(5, 9, 0, 0, 0) + act(Act::work),

@@ -9,8 +9,8 @@ TEST_CASE("tcp link: values of every size arrive bit for bit, and not a byte bes
     settings.pieceBytes = 256 << 10;
     Node source(settings, "s"), target(settings, "t");
     const uint64_t piece = settings.pieceBytes;
-    const uint64_t sizes[] = {0,     1,         511,   512,       513,       4095,          4096,          4097,         65535,
-                              65536, 65537,     piece, piece - 1, piece + 1, 3 * piece - 1, 3 * piece + 1, 20ull << 20};
+    const uint64_t sizes[] = {0,     1,     511,   512,       513,       4095,          4096,          4097,       65535,
+                              65536, 65537, piece, piece - 1, piece + 1, 3 * piece - 1, 3 * piece + 1, 20ull << 20};
     uint64_t id = 0;
     for (const uint64_t size : sizes) source.files.put("k" + std::to_string(size), ++id, bytesOf(size, size));
     id = 0;

@@ -499,8 +499,8 @@ TEST_CASE("access: certificates and keys that do not fit are refused at start") 
   const Keys keys;
   if (!keys.certify()) return;
   const auto starts = [&](const std::string& certificate, const std::string& key) {
-    const std::string config = keys.place().configure("", line("listen", "127.0.0.1:0"), "",
-                                                      line("tls_certificate", certificate) + line("tls_key", key));
+    const std::string config =
+        keys.place().configure("", line("listen", "127.0.0.1:0"), "", line("tls_certificate", certificate) + line("tls_key", key));
     const Ended ended = execute("timeout 20 " FLUXON_BIN "/fluxon-master --config " + config);
     INFO(ended.err);
     CHECK(linesOf(ended.err) == 1);

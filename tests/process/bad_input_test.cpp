@@ -288,11 +288,18 @@ TEST_CASE("leftovers of a killed owner, whole, cut, empty or links to elsewhere,
       {"whole", [] {}},
       {"half a directory", [&] { fs::resize_file(node + "directory", fs::file_size(node + "directory") / 2); }},
       {"a directory of 10 bytes", [&] { fs::resize_file(node + "directory", 10); }},
-      {"empty files", [&] { for (const char* name : {"segment", "directory", "keys"}) fs::resize_file(node + name, 0); }},
+      {"empty files",
+       [&] {
+         for (const char* name : {"segment", "directory", "keys"}) fs::resize_file(node + name, 0);
+       }},
       {"a segment that is a link", [&] { link("segment"); }},
       {"a directory that is a link", [&] { link("directory"); }},
       {"a socket that is a link", [&] { link("socket"); }},
-      {"a socket that is a file", [&] { fs::remove(node + "socket"); write(node + "socket", "x"); }},
+      {"a socket that is a file",
+       [&] {
+         fs::remove(node + "socket");
+         write(node + "socket", "x");
+       }},
       {"a client file that is a link", [&] { link("client-1"); }},
       {"a directory of noise", [&] { write(node + "directory", valueOf(7, 1 << 20)); }},
   };

@@ -350,13 +350,13 @@ TEST_CASE("a client that floods its socket, one that connects without pause, one
   other.put("key", valueOf(1, 100'000));
   for (const std::string way : {"messages", "connections", "bell"}) {
     CAPTURE(way);
-    std::atomic<bool> stop{false};
-    std::thread flood([&] {
+    // Ends with this scope however it is left.
+    std::jthread flood([&](const std::stop_token& stop) {
       RawClient client(ownerSocket(cluster));
       const shm::AttachRequest request = attachRequest();
       if (::send(client.socket(), &request, sizeof request, 0) < 0) return;
       client.attach();
-      while (!stop) {
+      while (!stop.stop_requested()) {
         if (way == "messages") ::send(client.socket(), &request, sizeof request, MSG_NOSIGNAL);
         if (way == "connections") ::close(connectTo(ownerSocket(cluster), SOCK_SEQPACKET));
         if (way == "bell") client.file().ring.tail.fetch_add(100), client.ring();
@@ -367,8 +367,6 @@ TEST_CASE("a client that floods its socket, one that connects without pause, one
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     CHECK(healthSeconds(cluster, "n0") >= 0);
-    stop = true;
-    flood.join();
   }
   CHECK(eventually([&] { return atRest(cluster, 1); }));
 }
@@ -395,17 +393,14 @@ TEST_CASE("garbage in a client's own file: the owner lives, other clients' value
       RawClient client(ownerSocket(cluster));
       client.attach();
       Scribbler scribbler(client, seed);
-      std::atomic<bool> stop{false};
-      std::thread racer;
+      std::jthread racer;
       if (round % 4 == 0) {
-        racer = std::thread([&] {
+        racer = std::jthread([&](const std::stop_token& stop) {
           Scribbler other(client, ~seed);
-          while (!stop) other.race();
+          while (!stop.stop_requested()) other.race();
         });
       }
       for (int i = 0; i < 200; ++i) scribbler.act();
-      stop = true;
-      if (racer.joinable()) racer.join();
     }
     if (round % 10 != 0) continue;
     const std::string key = "victim: " + std::to_string(round);
@@ -480,7 +475,7 @@ TEST_CASE("an owner that copies from a neighbour whose segment is cut short goes
   REQUIRE(eventually([&] { return cluster.metric("n1", "fluxon_owner_fetched_bytes_total") == 1'000'000; }));
   // Its copy is ordered while both stand still; then there is nothing to copy any more.
   cluster.signal("n1", SIGSTOP);
-  std::thread put([&] { codeOf([&] { zero.put("key", valueOf(2, 1'000'000), twice); }); });
+  std::jthread put([&] { codeOf([&] { zero.put("key", valueOf(2, 1'000'000), twice); }); });
   CHECK(eventually([&] { return cluster.metric("master", "fluxon_master_transfers_inflight") == 1; }));
   cluster.signal("n0", SIGSTOP);
   fs::resize_file(cluster.root() + "/t/n0/segment", 4096);
@@ -621,7 +616,9 @@ TEST_CASE("messages of tools and owners with flipped bits, cut or repeated: the 
             std::memcpy(&text[at / 8 * 8], &word, 8);
           }
           break;
-        default: if (random() % 4 == 0) text.resize(at + 1); break;
+        default:
+          if (random() % 4 == 0) text.resize(at + 1);
+          break;
       }
     }
     const int fd = connectTo(masterSocket(cluster), SOCK_STREAM);

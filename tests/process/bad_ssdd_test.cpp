@@ -215,9 +215,13 @@ TEST_CASE("bad ssdd: garbage in its file ends its connection, with a line, and n
           break;
         }
         default: {
-          const ssd::Frame frame{static_cast<uint16_t>(random() % 3 ? 32 + random() % 6 : random()), static_cast<uint16_t>(random() % 40),
-                                 static_cast<uint32_t>(random() % 3 ? random() % 100 : awkward(random)), awkward(random), awkward(random),
-                                 awkward(random), awkward(random)};
+          const ssd::Frame frame{static_cast<uint16_t>(random() % 3 ? 32 + random() % 6 : random()),
+                                 static_cast<uint16_t>(random() % 40),
+                                 static_cast<uint32_t>(random() % 3 ? random() % 100 : awkward(random)),
+                                 awkward(random),
+                                 awkward(random),
+                                 awkward(random),
+                                 awkward(random)};
           const uint64_t tail = ring.tail.load();
           for (size_t n = 0; n < sizeof frame; ++n) ring.bytes[(tail + n) % ssd::kRingBytes] = reinterpret_cast<const char*>(&frame)[n];
           ring.tail.store(tail + sizeof frame + random() % 3 * 8);
@@ -276,8 +280,12 @@ TEST_CASE("bad ssdd: one that lists what cannot be costs its node nothing that i
     uint64_t putId, bytes;
     bool possible;
   };
-  const std::vector<Listed> all = {{"", 5, 100, false},        {"x", 0, 100, false},           {"x", 5, UINT64_MAX, false},
-                                   {"x", 5, 1 << 30, false},   {"here", UINT64_MAX, 100, true}, {std::string(4096, 'x'), 5, 100, true},
+  const std::vector<Listed> all = {{"", 5, 100, false},
+                                   {"x", 0, 100, false},
+                                   {"x", 5, UINT64_MAX, false},
+                                   {"x", 5, 1 << 30, false},
+                                   {"here", UINT64_MAX, 100, true},
+                                   {std::string(4096, 'x'), 5, 100, true},
                                    {std::string("\0\n\xff", 3), 5, 0, true}};
   Node node;
   for (const Listed& listed : all) {
@@ -333,16 +341,13 @@ TEST_CASE("bad ssdd: one that talks without pause keeps nobody else from being s
   {
     Impostor impostor(node);
     impostor.attach();
-    std::atomic<bool> stop{false};
-    std::thread talks([&] {
-      while (!stop) impostor.say({.kind = MessageKind::evicted, .key = "x", .putId = PutId(5)});
+    std::jthread talks([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) impostor.say({.kind = MessageKind::evicted, .key = "x", .putId = PutId(5)});
     });
     for (int i = 0; i < 20; ++i) {
       CHECK(codeOf([&] { node.client.put("key", "value", {.timeoutMs = 2000}); }) == FLUXON_OK);
       CHECK(httpGet(node.cluster.pages("n0"), "/health").find("\"healthy\":true") != std::string::npos);
     }
-    stop = true;
-    talks.join();
   }
   CHECK(eventually([&] { return !node.attached(); }, 20));
   CHECK(node.serves());

@@ -331,8 +331,8 @@ TEST_CASE("keys go from a list to read and to delete, whatever bytes they have; 
   CHECK(ctl(cluster, "delete --prefix page/").out == "1500\n");
   CHECK(ctl(cluster, "delete -").status == 0);  // a key, not stdin
   CHECK(ctl(cluster, "list --keys").out == "pag\n");
-  for (const char* unclear : {"delete", "delete pag --stdin", "delete --stdin --prefix pag", "delete --prefix ''", "delete pag -0",
-                              "list -0"}) {
+  for (const char* unclear :
+       {"delete", "delete pag --stdin", "delete --stdin --prefix pag", "delete --prefix ''", "delete pag -0", "list -0"}) {
     CAPTURE(unclear);
     const Ended ended = ctl(cluster, unclear);
     CHECK(ended.status == 64);
@@ -386,9 +386,33 @@ TEST_CASE("read prints its titles once, however many keys it gets, and a row as 
 TEST_CASE("a key as a listing prints it is a word that the shell reads as the key") {
   Cluster cluster;
   const std::string all = "AZaz09_@%+=:,./-";
-  std::vector<std::string> keys = {all,     "~",   "a b",         "it's",   "$HOME",  "`id`",         "*",        "?",          "[a]",
-                                   "a;b",   "a&b", "a|b",         "<a>",    "(a)",    "{a,b}",        "#a",       "!a",         "a\\b",
-                                   "\"a\"", "a\t", "new\nline",   "\x01" "1", "\xff" "7", "\xc3\xa9", "\xc3\xa9'\\"};
+  std::vector<std::string> keys = {all,
+                                   "~",
+                                   "a b",
+                                   "it's",
+                                   "$HOME",
+                                   "`id`",
+                                   "*",
+                                   "?",
+                                   "[a]",
+                                   "a;b",
+                                   "a&b",
+                                   "a|b",
+                                   "<a>",
+                                   "(a)",
+                                   "{a,b}",
+                                   "#a",
+                                   "!a",
+                                   "a\\b",
+                                   "\"a\"",
+                                   "a\t",
+                                   "new\nline",
+                                   "\x01"
+                                   "1",
+                                   "\xff"
+                                   "7",
+                                   "\xc3\xa9",
+                                   "\xc3\xa9'\\"};
   {
     auto client = cluster.client();
     for (const std::string& key : keys) client.put(key, "x");
@@ -413,8 +437,8 @@ TEST_CASE("a key as a listing prints it is a word that the shell reads as the ke
 
 TEST_CASE("a list with nothing in it says so on stderr, prints nothing and ends with 0") {
   Cluster cluster;
-  for (const auto& [verb, what] : {std::pair{"rings", "no clients"}, {"pins", "no holders"}, {"routes", "no keys"}, {"list", "no keys"},
-                                   {"list none/", "no keys"}}) {
+  for (const auto& [verb, what] :
+       {std::pair{"rings", "no clients"}, {"pins", "no holders"}, {"routes", "no keys"}, {"list", "no keys"}, {"list none/", "no keys"}}) {
     CAPTURE(verb);
     for (const char* format : {"", "--json "}) {
       CAPTURE(format);
@@ -489,8 +513,8 @@ TEST_CASE("key leases: granted, kept alive, revoked with their keys; an unknown 
 TEST_CASE("a listing goes over its pages in byte order, between its bounds, and every line of JSON holds the exact key") {
   Cluster cluster;
   std::set<std::string> keys = {
-      "a",     "\x7f",         "new\nline", "quote\"s'",    "back\\slash", "../x", "%00",  "{\"json\":1}", "[list,of]",           "++",
-      "tab\t", "\xff\xfe\x80", "\xc3\xa9",  "\xed\xa0\x80", "-o",          " ",    "\x01", "with\0nul"s,   std::string(4096, 'k'),
+      "a", "\x7f", "new\nline", "quote\"s'", "back\\slash", "../x", "%00", "{\"json\":1}", "[list,of]", "++", "tab\t", "\xff\xfe\x80",
+      "\xc3\xa9", "\xed\xa0\x80", "-o", " ", "\x01", "with\0nul"s, std::string(4096, 'k'),
       // No UTF-8, though a C library may take them: above U+10FFFF, and sequences of five and six bytes.
       "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf8\x88\x80\x80\x80", "\xfc\x84\x80\x80\x80\x80", "\u00f4\u0090\u0080\u0080"};
   {
@@ -692,9 +716,7 @@ TEST_CASE("ssd shows the file of an ssdd with every daemon dead; who holds a sha
   CHECK(ended.status == 0);
   CHECK(ended.err.empty());
   for (const std::string part : {"node    n0\n", "ssdd    has ended, pid 4711, life 0000000000000abc, attached ", " ago, not any more\n",
-                                 "engine  threads\n",
-                                 "metrics off\n",
-                                 "holds   2.9 KiB of 2 MiB, 2 entries\n", "serving"}) {
+                                 "engine  threads\n", "metrics off\n", "holds   2.9 KiB of 2 MiB, 2 entries\n", "serving"}) {
     CHECK_MESSAGE(has(ended.out, part), ended.out);
   }
   CHECK(jsonValues(cluster, json.out,
@@ -728,8 +750,7 @@ TEST_CASE("ssd of a file with counts beyond it, or that is none: what there is, 
   });
   CHECK(jsonValues(cluster, ctl(cluster, "--json ssd").out,
                    "len(o['devices']), len(o['shards']), o['shards'][0]['device'], o['devices'][0]['used_bytes'], "
-                   "o['shards_hidden'] > 0") ==
-        "(16, 128, None, None, True)\n");
+                   "o['shards_hidden'] > 0") == "(16, 128, None, None, True)\n");
   CHECK(has(ctl(cluster, "ssd").out, " more shards are not shown\n"));
   writeSsdd(file, "/r", [](fluxon::ssd::SsddFile& f) { f.header.file.magic[3] = 'x'; });
   for (const std::string verb : {"ssd", "--json ssd", "scrub"}) {
@@ -840,10 +861,10 @@ TEST_CASE("what is no verb, option or number: 64, one line, nothing done") {
 }
 
 TEST_CASE("help is in words, the same by help and --help, without the types and checks of the parser") {
-  const std::vector<std::string> verbs{
-      "",       "put",    "get",     "read",        "delete",     "stat",   "exists",  "list",  "count",        "lease",
-      "status", "routes", "members", "lease grant", "lease list", "drain",  "metrics", "evict", "config check", "config show",
-      "clean",  "pins",   "rings",   "ssd",         "scrub",      "doctor", "up",      "down",  "help"};
+  const std::vector<std::string> verbs{"",        "put",    "get",          "read",        "delete",  "stat",        "exists",     "list",
+                                       "count",   "lease",  "status",       "routes",      "members", "lease grant", "lease list", "drain",
+                                       "metrics", "evict",  "config check", "config show", "clean",   "pins",        "rings",      "ssd",
+                                       "scrub",   "doctor", "up",           "down",        "help"};
   for (const std::string& verb : verbs) {
     CAPTURE(verb);
     const Ended help = execute(kCtl + " help " + verb);
@@ -904,7 +925,8 @@ TEST_CASE("metrics of all processes parse, stay within bounds under load, and sh
           switch (random() % 8) {
             case 0: client.remove(key); break;
             case 1: client.putStart(key, random() % 1'000'000, {.timeoutMs = 500}); break;  // given up
-            case 2: case 3: client.put(key, valueOf(i, random() % 2'000'000), {.timeoutMs = 500}); break;
+            case 2:
+            case 3: client.put(key, valueOf(i, random() % 2'000'000), {.timeoutMs = 500}); break;
             case 4: client.put(key, valueOf(i, random() % 4096)); break;
             default:
               if (auto holder = client.get(key, 500)) holders.push_back(std::move(*holder));

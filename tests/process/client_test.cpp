@@ -181,7 +181,7 @@ TEST_CASE("client: a neighbour that stands still holds up only those who need it
   auto client = cluster.client("n0");
   client.put("first", kLarge);
   const Stopped stopped(cluster, "n1");
-  std::thread waits([&] { codeOf([&] { client.get("there", 4000); }); });
+  std::jthread waits([&] { codeOf([&] { client.get("there", 4000); }); });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // that it waits is not to be seen; too early, this test asks for less
   CHECK(seconds([&] { CHECK(codeOf([&] { client.put("mine", kLarge, kSoon); }) == FLUXON_OK); }) < 1);
   CHECK(seconds([&] { CHECK(client.get("mine", 300)); }) < 1);
@@ -527,9 +527,7 @@ TEST_CASE("client: the hits by source are as many as the gets that found somethi
     auto here = cluster.client("n0"), there = cluster.client("n1");
     for (int key = 0; key < kKeys; ++key) REQUIRE((key % 2 ? there : here).put("k" + std::to_string(key), valueOf(1, 10'000)));
   }
-  const auto counted = [&](const std::string& node) {
-    return cluster.metric(node, "fluxon_owner_client_hits_total");
-  };
+  const auto counted = [&](const std::string& node) { return cluster.metric(node, "fluxon_owner_client_hits_total"); };
   REQUIRE(counted("n0") + counted("n1") == 0);
   std::atomic<int> found = 0, missed = 0;
   {
@@ -664,13 +662,15 @@ TEST_CASE("client: a call without memory says so, wherever it ran out, and the c
   const std::map<std::string, std::function<fluxon_code()>> calls{
       {"put inline", [&] { return fluxon_put(raw, key.data(), key.size(), "x", 1, nullptr, nullptr); }},
       {"put", [&] { return fluxon_put(raw, key.data(), key.size(), kLarge.data(), kLarge.size(), nullptr, nullptr); }},
-      {"put start", [&] {
+      {"put start",
+       [&] {
          fluxon_grant grant = FLUXON_INIT(fluxon_grant);
          const fluxon_code code = fluxon_put_start(raw, key.data(), key.size(), 5000, nullptr, &grant);
          fluxon_abort(&grant);
          return code;
        }},
-      {"get", [&] {
+      {"get",
+       [&] {
          fluxon_holder holder = FLUXON_INIT(fluxon_holder);
          const fluxon_code code = fluxon_get(raw, "there", 5, nullptr, &holder);
          fluxon_release(&holder);
@@ -732,8 +732,8 @@ TEST_CASE("a master whose name is not known: fluxonctl names it and ends with 69
   const int silent = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{.sin_family = AF_INET, .sin_port = htons(53), .sin_addr = {htonl(0x7f350002)}};
   REQUIRE(::bind(silent, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
-  const std::string apart = "exec unshare -m sh -c 'mount --bind " + resolver + " /etc/resolv.conf && mount --bind " + hosts +
-                            " /etc/hosts && exec timeout 60 ";
+  const std::string apart =
+      "exec unshare -m sh -c 'mount --bind " + resolver + " /etc/resolv.conf && mount --bind " + hosts + " /etc/hosts && exec timeout 60 ";
   const std::string said = "connect " + name + ":" + port + ": looking up the name ";
   for (const std::string server : {"127.53.0.2", "127.53.0.1"}) {
     CAPTURE(server);

@@ -199,8 +199,7 @@ std::string Place::configure(const std::string& owner, const std::string& master
                              const std::string& common) const {
   const std::string path = folder_ + "/fluxon.toml";
   std::ofstream(path) << "[common]\ncluster = \"t\"\nshm_root = \"" << (root.empty() ? root_ : root) << "\"\n"
-                      << common << "[master]\nstate_dir = \""
-                      << folder_ << "/state\"\nlease_ms = 1000\n"
+                      << common << "[master]\nstate_dir = \"" << folder_ << "/state\"\nlease_ms = 1000\n"
                       << master << "[owner]\nnode = \"n0\"\n"
                       << (owner.find("segment_size") == std::string::npos ? "segment_size = \"16MiB\"\n" : "") << owner;
   return path;

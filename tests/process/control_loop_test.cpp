@@ -244,8 +244,8 @@ TEST_CASE("join: an owner whose name lives on another host is refused with where
     return 127;
   });
   CHECK(eventually([&] { return cluster.metric("master", "fluxon_master_joins_refused_total") >= 4; }, 20));
-  const std::string log = cluster.log("master"), refusal = "node n0 is alive on the master's host (pid " +
-                                                           std::to_string(cluster.pid("n0")) + ", since 20";
+  const std::string log = cluster.log("master"),
+                    refusal = "node n0 is alive on the master's host (pid " + std::to_string(cluster.pid("n0")) + ", since 20";
   CHECK(occurrences(log, "may not join") == 1);
   CHECK(has(log, "node n0 on 127.0.0.1 (pid " + std::to_string(owner) + ") may not join: service unavailable: " + refusal));
   CHECK(has(log, "; give this one another owner.node"));

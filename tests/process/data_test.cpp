@@ -256,7 +256,7 @@ TEST_CASE("a full cache takes one more value; one that is held is full until a h
   CHECK(waited < std::chrono::milliseconds(3000));
   CHECK((after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1'000'000 + after.ru_utime.tv_usec - before.ru_utime.tv_usec < 200'000);
   // A waiting put gets the space of a holder that goes.
-  std::thread releaser([&] {
+  std::jthread releaser([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     holders.erase(holders.begin(), holders.begin() + 4);
   });

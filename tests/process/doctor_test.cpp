@@ -77,8 +77,9 @@ TEST_CASE("doctor: every check says something, in text and in JSON; a host where
     CHECK_FALSE(linesOf(ended, check).empty());
     CHECK(has(json.out, "\"check\":\"" + check + "\",\"found\":\""));
   }
-  const std::string check = "import json,sys\nfor l in sys.stdin: o=json.loads(l); "
-                            "assert list(o)==[\"verdict\",\"check\",\"found\",\"todo\"]";
+  const std::string check =
+      "import json,sys\nfor l in sys.stdin: o=json.loads(l); "
+      "assert list(o)==[\"verdict\",\"check\",\"found\",\"todo\"]";
   CHECK(execute(kCtl + " --json --config " + config + " doctor | /usr/bin/python3 -c '" + check + "'").status == 0);
   CHECK_FALSE(fs::exists(place.root()));  // looking changes nothing
 }

@@ -167,8 +167,8 @@ void History::checkCall(const Record& record, std::vector<Violation>& found) con
   }
   const int64_t took = end - record.beginNs - stoppedNs(clientOf(record.operation), record.beginNs, end);
   if (took > int64_t{record.deadlineMs} * 1'000'000 + kGraceNs) {
-    found.push_back({"late", describe(record) + " took " + std::to_string(took / 1'000'000) + " ms of " +
-                                 std::to_string(record.deadlineMs)});
+    found.push_back(
+        {"late", describe(record) + " took " + std::to_string(took / 1'000'000) + " ms of " + std::to_string(record.deadlineMs)});
   }
 }
 

@@ -198,9 +198,7 @@ ConnectOptions Hosts::options(size_t host) const {
   return options;
 }
 
-std::string Hosts::log(const std::string& process) const {
-  return logIn(folder_ + "/" + process + ".log");
-}
+std::string Hosts::log(const std::string& process) const { return logIn(folder_ + "/" + process + ".log"); }
 
 std::string Hosts::readyWord(const std::string& process, const std::string& after) const {
   const std::string text = log(process);
@@ -268,8 +266,9 @@ void Hosts::lose(size_t host, int percent) {
     must(nft + "delete table inet loss");
     return;
   }
-  must(nft + "'add table inet loss; add chain inet loss in { type filter hook input priority 0; }; add rule inet loss in iifname eth0 "
-             "numgen random mod 100 < " +
+  must(nft +
+       "'add table inet loss; add chain inet loss in { type filter hook input priority 0; }; add rule inet loss in iifname eth0 "
+       "numgen random mod 100 < " +
        std::to_string(percent) + " counter drop'");
 }
 

@@ -147,7 +147,7 @@ TEST_CASE("a put that begins while there is no master waits for the next one, at
   cluster.kill("master");
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_serving") == 0; }));
   CHECK(codeOf([&] { client.put("late", valueOf(1, 100'000), {.timeoutMs = 300}); }) == FLUXON_UNAVAILABLE);
-  std::thread put([&] { CHECK(codeOf([&] { client.put("key", valueOf(2, 100'000), {.timeoutMs = 30'000}); }) == FLUXON_OK); });
+  std::jthread put([&] { CHECK(codeOf([&] { client.put("key", valueOf(2, 100'000), {.timeoutMs = 30'000}); }) == FLUXON_OK); });
   CHECK(eventually([&] { return cluster.metric("n0", "fluxon_owner_puts_total") == 2; }));
   cluster.start("master");
   put.join();
@@ -235,13 +235,15 @@ TEST_CASE("an owner that is killed: its keys are misses within the lease, no cal
   REQUIRE(one.get("on zero"));
   const auto held = one.get("on zero");
   cluster.kill("n0");
-  CHECK(eventually([&] {
-    try {
-      return !one.get("on zero", 1000);
-    } catch (const fluxon::Exception&) {
-      return false;
-    }
-  }, 5));
+  CHECK(eventually(
+      [&] {
+        try {
+          return !one.get("on zero", 1000);
+        } catch (const fluxon::Exception&) {
+          return false;
+        }
+      },
+      5));
   CHECK(held->text() == valueOf(1, 100'000));
   CHECK(codeOf([&] { zero.get("on one", 1000); }) == FLUXON_UNAVAILABLE);
   CHECK(one.get("on one")->text() == valueOf(2, 100'000));
@@ -286,7 +288,7 @@ TEST_CASE("an order that a stopped owner has not heard reaches it over a new con
   for (int round = 0; round < 5; ++round) {
     zero.put("key", "old");
     cluster.signal("n0", SIGSTOP);
-    std::thread overwrite([&] { CHECK(codeOf([&] { one.put("key", "new", {.timeoutMs = 8000}); }) == FLUXON_OK); });
+    std::jthread overwrite([&] { CHECK(codeOf([&] { one.put("key", "new", {.timeoutMs = 8000}); }) == FLUXON_OK); });
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     // The owner finds the connection dead when it goes on, within its lease.
     if (!breakConnection(cluster.pid("master"), cluster.pid("n0"))) {

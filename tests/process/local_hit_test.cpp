@@ -96,7 +96,7 @@ TEST_CASE("holders point into the mapped segment and cost no private memory") {
     holders.push_back(*client.get("v" + std::to_string(i)));
     REQUIRE(std::memcmp(holders.back().data(), value.data(), kValue) == 0);
   }
-#ifndef FLUXON_SANITIZED  // a sanitizer shadows what it checks
+#ifndef FLUXON_SANITIZED                       // a sanitizer shadows what it checks
   CHECK(privateBytes() < before + (8 << 20));  // 200 MiB are held
 #endif
   const std::string mapping = mappingOf(holders.front().data());

@@ -106,7 +106,7 @@ TEST_CASE("an owner and an operator of another version are refused by the master
   auto operators = caller.master.operatorRequest();
   operators.setProtocol(kOther);
   const auto refused = kj::runCatchingExceptions([&] { operators.send().wait(caller.io.waitScope); });
-  KJ_IF_MAYBE(exception, refused) {
+  KJ_IF_MAYBE (exception, refused) {
     CHECK(has(exception->getDescription().cStr(), rpc::otherProtocol("fluxonctl", kOther)));
   } else {
     FAIL("an operator of another version is served");

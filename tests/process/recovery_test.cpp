@@ -40,7 +40,8 @@ TEST_CASE("a master that is killed over many small values: all are taken back, n
   const uint64_t count = std::getenv("FLUXON_LONG") ? 1'500'000 : 200'000;
   Cluster cluster({.owner = "segment_size = \"512MiB\"\nmax_keys = 2000000\npopulate = false\n", .leaseMs = 1000});
   uint64_t failed = 0;
-  all(cluster, count, [](Client& client, const std::string& key) { return bool(client.put(key, key)); }, failed);
+  all(
+      cluster, count, [](Client& client, const std::string& key) { return bool(client.put(key, key)); }, failed);
   REQUIRE(failed == 0);
   cluster.kill("master");
   cluster.start("master");
@@ -51,10 +52,13 @@ TEST_CASE("a master that is killed over many small values: all are taken back, n
   CHECK(cluster.metric("master", "fluxon_master_keys") == static_cast<double>(count));
   Client client = cluster.client();
   CHECK(client.put("after", "x"));
-  all(cluster, count, [](Client& reader, const std::string& key) {
-    const auto value = reader.get(key);
-    return value && value->bytes().size() == key.size();
-  }, failed);
+  all(
+      cluster, count,
+      [](Client& reader, const std::string& key) {
+        const auto value = reader.get(key);
+        return value && value->bytes().size() == key.size();
+      },
+      failed);
   CHECK(failed == 0);
 }
 

@@ -118,12 +118,15 @@ size_t listed(fluxon::Client& client) {
   std::string after;
   for (bool more = true; more;) {
     more = false;
-    client.list("key-", after, 0, [&](const fluxon::ListedKey& key) {
-      ++count;
-      after = key.key;
-      more = true;
-      return true;
-    }, kPatient);
+    client.list(
+        "key-", after, 0,
+        [&](const fluxon::ListedKey& key) {
+          ++count;
+          after = key.key;
+          more = true;
+          return true;
+        },
+        kPatient);
   }
   return count;
 }

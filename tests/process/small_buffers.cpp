@@ -37,5 +37,4 @@ int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
   static auto* const original = next<int(int, sockaddr*, socklen_t*, int)>("accept4");
   return shrunk(original(fd, address, length, flags));
 }
-
 }

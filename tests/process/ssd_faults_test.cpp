@@ -112,9 +112,7 @@ TEST_CASE("ssdd: one that has no descriptors left for what its owner hands over 
     ::dup2(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
     return ::execl(FLUXON_BIN "/fluxon-ssdd", "fluxon-ssdd", "--config", cluster.config().c_str(), "--node", "n0", nullptr);
   });
-  const auto says = [&](const std::string& part) {
-    return eventually([&] { return has(execute("cat " + log).out, part); });
-  };
+  const auto says = [&](const std::string& part) { return eventually([&] { return has(execute("cat " + log).out, part); }); };
   REQUIRE(says("waits for its owner: "));
   // The socket and one more, of the four that come by it.
   rlimit few{20, 1024};

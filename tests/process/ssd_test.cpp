@@ -62,8 +62,8 @@ void damage(const std::string& folder, const std::string& value) {
   REQUIRE(found);
 }
 
-const std::vector<size_t> kSizes = {0,    1,     63,     64,        511,             512,            513,       4095,
-                                    4096, 4097, 65'535, 65'536, 65'537, (1 << 20) - 1, (1 << 20) + 1, 4 << 20, (4 << 20) + 1, 9'000'001};
+const std::vector<size_t> kSizes = {0,    1,      63,     64,     511,           512,           513,     4095,          4096,
+                                    4097, 65'535, 65'536, 65'537, (1 << 20) - 1, (1 << 20) + 1, 4 << 20, (4 << 20) + 1, 9'000'001};
 
 }  // namespace
 
@@ -428,7 +428,8 @@ TEST_CASE("ssd: processes killed and stopped at random under load: nothing stale
     const std::string owner = Hosts::owner(random() % 2), ssdd = "ssdd-" + owner;
     const useconds_t pauseUs = random() % 300'000;
     switch (random() % 6) {
-      case 0: case 1: hosts.kill(ssdd), hosts.start(ssdd); break;
+      case 0:
+      case 1: hosts.kill(ssdd), hosts.start(ssdd); break;
       case 2: hosts.kill(owner), hosts.kill(ssdd), hosts.start(owner), hosts.start(ssdd); break;
       case 3: hosts.kill(owner), ::usleep(pauseUs), hosts.start(owner); break;
       case 4:

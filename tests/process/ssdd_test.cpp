@@ -418,7 +418,9 @@ TEST_CASE("ssdd: SIGTERM ends it within seconds, with loads and persists queued,
     }
     owner.receive();
   }
-  SUBCASE("seeking") { CHECK(eventually([&] { return has(ssdd.page("/health"), "\"state\":\"seeking\""); })); }
+  SUBCASE("seeking") {
+    CHECK(eventually([&] { return has(ssdd.page("/health"), "\"state\":\"seeking\""); }));
+  }
   SUBCASE("opening") {
     owner.attach();
     ssdd.waitUntilReady();

@@ -365,6 +365,10 @@ TEST_CASE("a memory limit that came to be below another segment_size: the owner 
 }
 
 TEST_CASE("an owner that cannot open the files of the last life's clients ends with 71, and what they hold stays theirs") {
+#ifdef FLUXON_SANITIZED
+  MESSAGE("SKIPPED: (machine) the sanitizers look at memory through a pipe, and take want of descriptors for bad memory");
+  return;
+#endif
   constexpr int kHolders = 40;
   Cluster cluster({.owner = "segment_size = \"16MiB\"\nmax_keys = 1024\n"});
   std::vector<fluxon::Client> clients;

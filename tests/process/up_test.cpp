@@ -40,7 +40,9 @@ struct Host : Place {
     return execute(prefix + tool + "up --detach " + options);
   }
   bool isUp() const { return execute(tool + "--timeout 1 exists none").status == 1; }
-  bool isDown() const { return eventually([&] { return execute(tool + "down").status == 0; }); }
+  bool isDown() const {
+    return eventually([&] { return execute(tool + "down").status == 0; });
+  }
   // From "NAME is ready, pid N".
   static pid_t pidOf(const std::string& said, const std::string& name) {
     const size_t at = said.find(name + " is ready, pid ");
@@ -85,14 +87,14 @@ TEST_CASE("up says what the master has against an owner, while it waits and when
   const std::string tool = kCtl + " --config " + config + " ", out = there.folder() + "/out";
   const std::string refusal =
       "master: service unavailable: node n0 is alive on the master's host (pid " + std::to_string(cluster.pid("n0"));
-  const pid_t waiting = inChild([&] {
-    return WEXITSTATUS(std::system((tool + "--timeout 4 up --detach --log-dir " + there.folder() + " 2>" + out).c_str()));
-  });
+  const pid_t waiting = inChild(
+      [&] { return WEXITSTATUS(std::system((tool + "--timeout 4 up --detach --log-dir " + there.folder() + " 2>" + out).c_str())); });
   CHECK_MESSAGE(eventually([&] { return has(read(out), "waiting for fluxon-owner[n0]: " + refusal); }), read(out));
   const Ended doctor = execute(tool + "doctor");
   CHECK(doctor.status == 69);
-  CHECK_MESSAGE(has(doctor.out, "fail  cluster    the master of t answers; joined: n0; the one that runs here is another owner of that "
-                                "name: n0  ["),
+  CHECK_MESSAGE(has(doctor.out,
+                    "fail  cluster    the master of t answers; joined: n0; the one that runs here is another owner of that "
+                    "name: n0  ["),
                 doctor.out);
   CHECK(waitFor(waiting) == 75);
   CHECK_MESSAGE(has(read(out), "not everything was ready in time: fluxon-owner[n0] (" + refusal), read(out));
@@ -112,7 +114,8 @@ TEST_CASE("up whose terminal takes nothing starts, restarts what dies, and stops
     void fill() const {
       const int full = ::open(("/proc/self/fd/" + std::to_string(ends[1])).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
       REQUIRE(full >= 0);
-      while (::write(full, ".", 1) > 0) {}
+      while (::write(full, ".", 1) > 0) {
+      }
       ::close(full);
     }
     int ends[2];
@@ -188,7 +191,10 @@ TEST_CASE("up --detach runs a cluster, refuses a second one with its process, re
   const pid_t before = pidOf("n0");
   REQUIRE(before > 1);
   ::kill(before, SIGKILL);
-  CHECK(eventually([&] { const pid_t now = pidOf("n0"); return now > 1 && now != before; }));
+  CHECK(eventually([&] {
+    const pid_t now = pidOf("n0");
+    return now > 1 && now != before;
+  }));
   CHECK(eventually([&] { return execute("printf 2 | " + tool + "--node n0 --timeout 2 put key").status == 0; }));
   CHECK(has(read(place.folder() + "/state/log/fluxonctl.log"), "fluxon-owner[n0] was killed by signal 9"));
   const std::string master = read(place.root() + "/t/.master/lock");

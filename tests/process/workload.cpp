@@ -30,8 +30,10 @@ struct Held {
 // Of a put or delete: what its error says about whether it has happened.
 Outcome outcomeOf(fluxon_code code) {
   switch (code) {
-    case FLUXON_OK: case FLUXON_MISS: return Outcome::done;
-    case FLUXON_OUTCOME_UNKNOWN: case FLUXON_TIMED_OUT: return Outcome::unknown;
+    case FLUXON_OK:
+    case FLUXON_MISS: return Outcome::done;
+    case FLUXON_OUTCOME_UNKNOWN:
+    case FLUXON_TIMED_OUT: return Outcome::unknown;
     default: return Outcome::refused;
   }
 }

@@ -16,11 +16,11 @@ class Workload {
  public:
   struct Shape {
     uint64_t keys = 24;
-    size_t largest = 60'000;      // bytes of a value
+    size_t largest = 60'000;        // bytes of a value
     uint32_t putDeadlineMs = 2500;  // longer than a lease: a put waits for the end of that of a silent owner
     uint32_t getDeadlineMs = 1000;
     int putPercent = 25, removePercent = 3;  // gets otherwise
-    useconds_t pauseUs = 1000;    // between operations
+    useconds_t pauseUs = 1000;               // between operations
   };
   Workload(const Hosts& hosts, Shape shape);
   ~Workload();

@@ -163,8 +163,7 @@ int run(const Options& options) {
   }
   std::printf("%llu runs, %.0f simulated minutes in %.1f s on %u cores: %.0f a minute and core; at least %llu operations a run\n",
               static_cast<unsigned long long>(sum.runs), sum.simulatedMinutes, seconds, options.jobs,
-              sum.simulatedMinutes / (seconds / 60) / options.jobs,
-              static_cast<unsigned long long>(sum.runs ? sum.fewestOperations : 0));
+              sum.simulatedMinutes / (seconds / 60) / options.jobs, static_cast<unsigned long long>(sum.runs ? sum.fewestOperations : 0));
 #define FLUXON_SHOW(name) std::printf("%s %llu, ", #name, static_cast<unsigned long long>(sum.tally.name));
   FLUXON_TALLY(FLUXON_SHOW)
 #undef FLUXON_SHOW
@@ -185,14 +184,16 @@ int main(int argc, char** argv) {
   fluxon::sim::Options options;
   CLI::App app{"Runs simulated clusters, one for each seed, and says which rule a run has broken."};
   auto* seed = app.add_option("--seed", options.seed, "one seed");
-  auto* seeds = app.add_option("--seeds", options.seeds, "FIRST:LAST")->check(CLI::Validator(
-      [](const std::string& text) {
-        unsigned long first = 0, last = 0;
-        int used = 0;
-        const bool two = std::sscanf(text.c_str(), "%lu:%lu%n", &first, &last, &used) == 2 && text.size() == static_cast<size_t>(used);
-        return two && first <= last ? std::string() : "'" + text + "' (accepted: FIRST:LAST)";
-      },
-      "FIRST:LAST"));
+  auto* seeds = app.add_option("--seeds", options.seeds, "FIRST:LAST")
+                    ->check(CLI::Validator(
+                        [](const std::string& text) {
+                          unsigned long first = 0, last = 0;
+                          int used = 0;
+                          const bool two =
+                              std::sscanf(text.c_str(), "%lu:%lu%n", &first, &last, &used) == 2 && text.size() == static_cast<size_t>(used);
+                          return two && first <= last ? std::string() : "'" + text + "' (accepted: FIRST:LAST)";
+                        },
+                        "FIRST:LAST"));
   auto* minutes = app.add_option("--minutes", options.minutes, "new seeds, for so many minutes")->check(CLI::PositiveNumber);
   auto* loseEach = app.add_option("--lose-each", options.loseEach, "the run of this seed, once for each message, which is lost");
   app.add_flag("--log", options.log, "all that happens in the run of --seed")->needs(seed);

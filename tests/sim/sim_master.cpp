@@ -110,8 +110,8 @@ void SimMaster::tick() {
   core_->tick(now, until);
   for (const std::shared_ptr<master::Member>& member : serve) {
     const Time word = world_.unheard(*this, member->node());
-    SIM_CHECK(member->state != master::MemberState::fenced || word >= member->leaseEnd, "the lease of ", member->node(),
-              " is called over ", (member->leaseEnd - word).ms(), " ms after a word of it has come");
+    SIM_CHECK(member->state != master::MemberState::fenced || word >= member->leaseEnd, "the lease of ", member->node(), " is called over ",
+              (member->leaseEnd - word).ms(), " ms after a word of it has come");
   }
   // What is due by what has not been handled yet is looked at again.
   if (until < now) looksAgain_ = now + milliseconds(1);

@@ -157,7 +157,9 @@ void SimOwner::leave() {
 
 // --- the master
 
-void SimOwner::again() { later(scheduler_.between(milliseconds(5), milliseconds(100)), [this] { connect(); }); }
+void SimOwner::again() {
+  later(scheduler_.between(milliseconds(5), milliseconds(100)), [this] { connect(); });
+}
 
 void SimOwner::connect() {
   if (connection_ || ending_) return;
@@ -203,9 +205,8 @@ void SimOwner::enroll() {
     from->number = result.connection;
     // Its connection may have ended meanwhile, and the master heard of that before it knew whose it was.
     if (!from->open) master.lost(*from->member, from->number);
-    world_.whenDurable(master, result.version, [this, from, answer = result.answer] {
-      world_.reply(*this, from, [this, answer] { enrolled(answer); });
-    });
+    world_.whenDurable(master, result.version,
+                       [this, from, answer = result.answer] { world_.reply(*this, from, [this, answer] { enrolled(answer); }); });
   });
 }
 
@@ -442,9 +443,7 @@ void SimOwner::Hazard::clear() {
 
 // Over the wire: the peer protects what it reads, and says when it cannot.
 void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
-  const auto fail = [this, id = fetch.id](Error error) {
-    later(world_.delay(), [this, id, error] { fetchEnded(id, error); });
-  };
+  const auto fail = [this, id = fetch.id](Error error) { later(world_.delay(), [this, id, error] { fetchEnded(id, error); }); };
   if (!world_.reaches(*this, peer)) return fail({Code::unavailable, "no connection"});
   if (!peer.up()) return fail({Code::unavailable, "connection refused"});
   peer.later(world_.delay(), [this, fetch, &peer, fail, life = life()] {
@@ -461,50 +460,49 @@ void SimOwner::fetchByLink(owner::Fetch fetch, SimOwner& peer) {
 
 // At the peer.
 void SimOwner::serveLink(const owner::Fetch& fetch, SimOwner& to, uint64_t life, std::function<void(Error)> fail) {
-    SimOwner& peer = *this;
-    uint64_t source = 0, ref = 0;
-    if (life != to.life() || !to.fetches_.count(fetch.id)) return;
-    if (peer.enrolment_->registration().incarnation != fetch.peer.incarnation) return fail({Code::unavailable, "another life"});
-    if (fetch.exportId) {
-      const auto known = peer.exported_.find(fetch.exportId);
-      if (known == peer.exported_.end() || known->second.ending || known->second.failed)
-        return fail({Code::miss, "nothing is exported"});
-      SIM_CHECK(known->second.bytes == fetch.bytes, "an export of another length");
-      if (known->second.ready < fetch.bytes) {
-        return peer.later(milliseconds(1), [this, fetch, &to, life, fail] { serveLink(fetch, to, life, fail); });
-      }
-      ++known->second.readers;
-      source = known->second.offset;
-    } else {
-      const std::optional<uint32_t> slot = peer.committed(fetch.key);
-      if (!slot || !peer.serving() || peer.directory().putId(*slot) != fetch.putId) return fail({Code::miss, "no such value"});
-      SIM_CHECK(peer.directory().payloadBytes(*slot) == fetch.bytes, "a value of another length");
-      source = peer.directory().offset(*slot);
-      ref = peer.directory().ref(*slot);
-      peer.reading_.insert(ref);
+  SimOwner& peer = *this;
+  uint64_t source = 0, ref = 0;
+  if (life != to.life() || !to.fetches_.count(fetch.id)) return;
+  if (peer.enrolment_->registration().incarnation != fetch.peer.incarnation) return fail({Code::unavailable, "another life"});
+  if (fetch.exportId) {
+    const auto known = peer.exported_.find(fetch.exportId);
+    if (known == peer.exported_.end() || known->second.ending || known->second.failed) return fail({Code::miss, "nothing is exported"});
+    SIM_CHECK(known->second.bytes == fetch.bytes, "an export of another length");
+    if (known->second.ready < fetch.bytes) {
+      return peer.later(milliseconds(1), [this, fetch, &to, life, fail] { serveLink(fetch, to, life, fail); });
     }
-    std::string bytes(peer.memory_->segment() + source, fetch.bytes / 2);
-    peer.later(world_.delay(), [this, fetch, &peer, &to, fail, source, ref, life, bytes = std::move(bytes)]() mutable {
-      bytes.append(peer.memory_->segment() + source + fetch.bytes / 2, fetch.bytes - fetch.bytes / 2);
-      if (ref != 0) peer.reading_.erase(peer.reading_.find(ref));
-      if (fetch.exportId) {
-        Export& exported = peer.exported_.at(fetch.exportId);
-        --exported.readers;
-        if (exported.ending && exported.readers == 0) {
-          peer.exported_.erase(fetch.exportId);
-          peer.core_->unexported(fetch.exportId, scheduler_.now());
-        }
+    ++known->second.readers;
+    source = known->second.offset;
+  } else {
+    const std::optional<uint32_t> slot = peer.committed(fetch.key);
+    if (!slot || !peer.serving() || peer.directory().putId(*slot) != fetch.putId) return fail({Code::miss, "no such value"});
+    SIM_CHECK(peer.directory().payloadBytes(*slot) == fetch.bytes, "a value of another length");
+    source = peer.directory().offset(*slot);
+    ref = peer.directory().ref(*slot);
+    peer.reading_.insert(ref);
+  }
+  std::string bytes(peer.memory_->segment() + source, fetch.bytes / 2);
+  peer.later(world_.delay(), [this, fetch, &peer, &to, fail, source, ref, life, bytes = std::move(bytes)]() mutable {
+    bytes.append(peer.memory_->segment() + source + fetch.bytes / 2, fetch.bytes - fetch.bytes / 2);
+    if (ref != 0) peer.reading_.erase(peer.reading_.find(ref));
+    if (fetch.exportId) {
+      Export& exported = peer.exported_.at(fetch.exportId);
+      --exported.readers;
+      if (exported.ending && exported.readers == 0) {
+        peer.exported_.erase(fetch.exportId);
+        peer.core_->unexported(fetch.exportId, scheduler_.now());
       }
-      if (life != to.life()) return;
-      if (!world_.reaches(to, peer) || scheduler_.oneIn(world_.linkFailsOneIn())) return fail({Code::unavailable, "connection lost"});
-      to.later(world_.delay(), [&to, fetch, bytes = std::move(bytes)] {
-        // Until its end has been told bytes may still arrive, given up or not.
-        const auto open = to.fetches_.find(fetch.id);
-        if (open == to.fetches_.end()) return;
-        std::memcpy(to.memory_->segment() + fetch.offset, bytes.data(), bytes.size());
-        to.fetchEnded(fetch.id, open->second ? Error{Code::unavailable, "given up"} : Error{});
-      });
+    }
+    if (life != to.life()) return;
+    if (!world_.reaches(to, peer) || scheduler_.oneIn(world_.linkFailsOneIn())) return fail({Code::unavailable, "connection lost"});
+    to.later(world_.delay(), [&to, fetch, bytes = std::move(bytes)] {
+      // Until its end has been told bytes may still arrive, given up or not.
+      const auto open = to.fetches_.find(fetch.id);
+      if (open == to.fetches_.end()) return;
+      std::memcpy(to.memory_->segment() + fetch.offset, bytes.data(), bytes.size());
+      to.fetchEnded(fetch.id, open->second ? Error{Code::unavailable, "given up"} : Error{});
     });
+  });
 }
 
 // --- its SSD
@@ -566,9 +564,8 @@ void SimOwner::channelEnded(const std::shared_ptr<Channel>& channel) {
 void SimOwner::toSsdd(const ssd::Message& message) {
   if (!channel_) return;
   channel_->lastToSsdd = std::max(channel_->lastToSsdd, scheduler_.now() + world_.delay());
-  ssdd_->later(channel_->lastToSsdd - scheduler_.now(), [this, channel = channel_, number = channel_->sent++, message] {
-    ssdd_->hear(channel, number, message);
-  });
+  ssdd_->later(channel_->lastToSsdd - scheduler_.now(),
+               [this, channel = channel_, number = channel_->sent++, message] { ssdd_->hear(channel, number, message); });
 }
 
 void SimOwner::hearSsd(const std::shared_ptr<Channel>& channel, const ssd::Message& message) {

@@ -77,8 +77,8 @@ struct Connection {
   bool open = true;
   bool drained = false;  // after its end nothing more of it arrives
   std::shared_ptr<master::Member> member;
-  uint64_t number = 0;   // at the master
-  Time lastArrival{0};   // requests keep their order
+  uint64_t number = 0;       // at the master
+  Time lastArrival{0};       // requests keep their order
   std::deque<Time> unheard;  // when those came that the master has not handled yet
 };
 

@@ -101,9 +101,9 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
   };
   std::vector<Touched> touched_;
   std::vector<ssd::Message>* listing_ = nullptr;
-  PutId loading_;                                             // by the message that is being heard
-  std::map<std::pair<uint64_t, uint64_t>, PutId> records_;    // by shard and offset in it: what was written there last
-  std::unordered_map<uint64_t, PutId> asked_;                 // persists, by the owner's id
+  PutId loading_;                                           // by the message that is being heard
+  std::map<std::pair<uint64_t, uint64_t>, PutId> records_;  // by shard and offset in it: what was written there last
+  std::unordered_map<uint64_t, PutId> asked_;               // persists, by the owner's id
   std::unordered_set<PutId> persisted_;
 };
 

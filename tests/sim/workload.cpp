@@ -34,6 +34,7 @@ void World::act() {
     return scheduler_.oneIn(12) ? evictAll() : get(owner, client, key);
   }
   switch (scheduler_.pick(24)) {
+    // clang-format off
     case 0: case 1: case 2: case 3: case 4: return put(owner, client, key);
     case 5: case 6: return putInline(owner, client, key);
     case 7: case 8: return remove(owner, client, key);
@@ -44,6 +45,7 @@ void World::act() {
     case 15: return fault();
     case 16: case 17: return probe(client, someOwner(), key, scheduler_.now(), "a read at a neighbour");
     default: return probe(client, owner, key, scheduler_.now(), "a read");
+      // clang-format on
   }
 }
 
@@ -56,8 +58,10 @@ void World::changeInWindow() {
   switch (scheduler_.pick(8)) {
     case 0: return putInline(owner, client, key);
     case 1: return get(owner, client, key);
+    // clang-format off
     case 2: case 3: return stat(owner, client, key);
     default: return remove(owner, client, key);
+      // clang-format on
   }
 }
 
@@ -142,16 +146,21 @@ void World::finish(SimOwner& at, const std::shared_ptr<Client>& client, const An
   command.kind = kind;
   command.slotRef = grant.slotRef;
   history_.committing(op, scheduler_.now());
-  at.command(client, command, [this, op, kind](const Answer& answer) {
-    scheduler_.log("operation ", op, kind == CommandKind::abort ? " aborted: " : " ended: ", codeName(answer.code), " ",
-                   toString(answer.putId));
-    if (answer.code != Code::ok || op >= history_.size()) return;
-    if (kind == CommandKind::abort) return history_.aborted(op);
-    history_.end(op, scheduler_.now());
-    SIM_CHECK(history_.named(op, answer.putId), "operation ", op, " is done under ", toString(answer.putId), ", but known under another");
-    const std::optional<uint64_t> rival = history_.rival(op);
-    SIM_CHECK(!rival, "operations ", op, " and ", rival.value_or(0), " both reject an existing key, were in flight together, and are done");
-  }, patience());
+  at.command(
+      client, command,
+      [this, op, kind](const Answer& answer) {
+        scheduler_.log("operation ", op, kind == CommandKind::abort ? " aborted: " : " ended: ", codeName(answer.code), " ",
+                       toString(answer.putId));
+        if (answer.code != Code::ok || op >= history_.size()) return;
+        if (kind == CommandKind::abort) return history_.aborted(op);
+        history_.end(op, scheduler_.now());
+        SIM_CHECK(history_.named(op, answer.putId), "operation ", op, " is done under ", toString(answer.putId),
+                  ", but known under another");
+        const std::optional<uint64_t> rival = history_.rival(op);
+        SIM_CHECK(!rival, "operations ", op, " and ", rival.value_or(0),
+                  " both reject an existing key, were in flight together, and are done");
+      },
+      patience());
 }
 
 void World::putInline(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
@@ -202,10 +211,13 @@ void World::remove(SimOwner& owner, const std::shared_ptr<Client>& client, int k
   command.kind = CommandKind::remove;
   command.key = keyName(key);
   scheduler_.log(owner.name(), " client ", client->id, " deletes ", command.key, " by operation ", op);
-  owner.command(client, command, [this, op](const Answer& answer) {
-    scheduler_.log("operation ", op, " ended: ", codeName(answer.code));
-    if (answer.code == Code::ok || answer.code == Code::miss) history_.end(op, scheduler_.now());
-  }, patience());
+  owner.command(
+      client, command,
+      [this, op](const Answer& answer) {
+        scheduler_.log("operation ", op, " ended: ", codeName(answer.code));
+        if (answer.code == Code::ok || answer.code == Code::miss) history_.end(op, scheduler_.now());
+      },
+      patience());
   // Who asks whether it exists, soon after or when a new term has learned what there is.
   if (scheduler_.oneIn(2)) return;
   scheduler_.at(scheduler_.upTo(scheduler_.oneIn(2) ? milliseconds(20) : settings_.lease), [this, key] {
@@ -221,9 +233,12 @@ void World::lease(SimOwner& owner, const std::shared_ptr<Client>& client) {
   command.lease = keyLease_[owner.cluster()];
   command.kind = !command.lease || what > 2 ? CommandKind::leaseGrant : what == 0 ? CommandKind::leaseRevoke : CommandKind::leaseKeepAlive;
   command.valueBytes = 50 + scheduler_.pick(100);
-  owner.command(client, command, [this, cluster = owner.cluster()](const Answer& answer) {
-    if (answer.code == Code::ok) keyLease_[cluster] = answer.lease;
-  }, patience());
+  owner.command(
+      client, command,
+      [this, cluster = owner.cluster()](const Answer& answer) {
+        if (answer.code == Code::ok) keyLease_[cluster] = answer.lease;
+      },
+      patience());
 }
 
 // --- reads
@@ -276,19 +291,22 @@ void World::get(SimOwner& owner, const std::shared_ptr<Client>& client, int key)
   command.key = keyName(key);
   command.get.hold = scheduler_.oneIn(2);
   const Time began = scheduler_.now();
-  owner.command(client, command, [this, &owner, client, key, began](const Answer& answer) {
-    if (answer.code != Code::ok) return;
-    if (!answer.node.empty()) {
-      SimOwner* const next = this->owner(answer.node);
-      SIM_CHECK(next, "a get is sent to node ", answer.node);
-      if (answer.source == shm::AnswerSource::ssd && !owner.neighbours(*next)) return;
-      if (answer.source == shm::AnswerSource::ssd) return getFromSsd(*next, client, key, began);
-      return probe(client, *next, key, began, "a get sent on");
-    }
-    const char* const how = answer.source == shm::AnswerSource::memory ? "a get at " : "a fetch at ";
-    see(*owner.memory(), answer.offset, answer.valueBytes, answer.putId, key, began, how + owner.name());
-    if (answer.hold) hold(client, owner.memory(), answer.slotRef, answer.offset, answer.valueBytes);
-  }, patience());
+  owner.command(
+      client, command,
+      [this, &owner, client, key, began](const Answer& answer) {
+        if (answer.code != Code::ok) return;
+        if (!answer.node.empty()) {
+          SimOwner* const next = this->owner(answer.node);
+          SIM_CHECK(next, "a get is sent to node ", answer.node);
+          if (answer.source == shm::AnswerSource::ssd && !owner.neighbours(*next)) return;
+          if (answer.source == shm::AnswerSource::ssd) return getFromSsd(*next, client, key, began);
+          return probe(client, *next, key, began, "a get sent on");
+        }
+        const char* const how = answer.source == shm::AnswerSource::memory ? "a get at " : "a fetch at ";
+        see(*owner.memory(), answer.offset, answer.valueBytes, answer.putId, key, began, how + owner.name());
+        if (answer.hold) hold(client, owner.memory(), answer.slotRef, answer.offset, answer.valueBytes);
+      },
+      patience());
 }
 
 // A neighbour has it on its SSD, and brings it when it is asked.
@@ -296,11 +314,14 @@ void World::getFromSsd(SimOwner& next, const std::shared_ptr<Client>& client, in
   Command command;
   command.kind = CommandKind::get;
   command.key = keyName(key);
-  next.command(client, command, [this, &next, client, key, began](const Answer& answer) {
-    if (answer.code != Code::ok || !answer.node.empty()) return;
-    see(*next.memory(), answer.offset, answer.valueBytes, answer.putId, key, began, "a get from an SSD at " + next.name());
-    if (answer.hold) hold(client, next.memory(), answer.slotRef, answer.offset, answer.valueBytes);
-  }, patience());
+  next.command(
+      client, command,
+      [this, &next, client, key, began](const Answer& answer) {
+        if (answer.code != Code::ok || !answer.node.empty()) return;
+        see(*next.memory(), answer.offset, answer.valueBytes, answer.putId, key, began, "a get from an SSD at " + next.name());
+        if (answer.hold) hold(client, next.memory(), answer.slotRef, answer.offset, answer.valueBytes);
+      },
+      patience());
 }
 
 void World::look(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
@@ -311,16 +332,20 @@ void World::look(SimOwner& owner, const std::shared_ptr<Client>& client, int key
   Command command;
   command.kind = kKinds[which - 2];
   command.key = command.kind == CommandKind::countPrefix ? "key" : keyName(key);
-  owner.command(client, command, [](const Answer&) {}, patience());
+  owner.command(
+      client, command, [](const Answer&) {}, patience());
 }
 
 void World::stat(SimOwner& owner, const std::shared_ptr<Client>& client, int key) {
   Command command;
   command.kind = CommandKind::stat;
   command.key = keyName(key);
-  owner.command(client, command, [this, key, began = scheduler_.now(), name = owner.name()](const Answer& answer) {
-    if (answer.code == Code::ok) seeName(answer.putId, key, began, "a stat at " + name);
-  }, patience());
+  owner.command(
+      client, command,
+      [this, key, began = scheduler_.now(), name = owner.name()](const Answer& answer) {
+        if (answer.code == Code::ok) seeName(answer.putId, key, began, "a stat at " + name);
+      },
+      patience());
 }
 
 void World::list(SimOwner& owner, const std::shared_ptr<Client>& client) {
@@ -328,16 +353,19 @@ void World::list(SimOwner& owner, const std::shared_ptr<Client>& client) {
   command.kind = CommandKind::list;
   command.key = "key";
   command.valueBytes = kKeys;
-  owner.command(client, command, [this, first = keyOf(owner, 0), began = scheduler_.now(), name = owner.name()](const Answer& answer) {
-    if (answer.code != Code::ok) return;
-    for (size_t at = 0; at < answer.payload.size();) {
-      shm::ListEntry entry;
-      std::memcpy(&entry, answer.payload.data() + at, sizeof entry);
-      const int key = first + std::atoi(answer.payload.c_str() + at + sizeof entry + 3);
-      seeName(PutId(entry.putId), key, began, "a list at " + name);
-      at += sizeof entry + (entry.keyBytes + 7) / 8 * 8;
-    }
-  }, patience());
+  owner.command(
+      client, command,
+      [this, first = keyOf(owner, 0), began = scheduler_.now(), name = owner.name()](const Answer& answer) {
+        if (answer.code != Code::ok) return;
+        for (size_t at = 0; at < answer.payload.size();) {
+          shm::ListEntry entry;
+          std::memcpy(&entry, answer.payload.data() + at, sizeof entry);
+          const int key = first + std::atoi(answer.payload.c_str() + at + sizeof entry + 3);
+          seeName(PutId(entry.putId), key, began, "a list at " + name);
+          at += sizeof entry + (entry.keyBytes + 7) / 8 * 8;
+        }
+      },
+      patience());
 }
 
 // A key is said to exist, as a version.

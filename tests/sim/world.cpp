@@ -270,8 +270,7 @@ void World::cut(SimOwner& owner, const std::shared_ptr<Connection>& connection) 
 
 void World::whenDurable(SimMaster& master, uint64_t version, std::function<void()> what) {
   if (master.durable(version)) return what();
-  master.later(scheduler_.upTo(milliseconds(1)),
-               [this, &master, version, what = std::move(what)] { whenDurable(master, version, what); });
+  master.later(scheduler_.upTo(milliseconds(1)), [this, &master, version, what = std::move(what)] { whenDurable(master, version, what); });
 }
 
 void World::masterEnded(const SimMaster& master) {
@@ -400,9 +399,10 @@ void World::killMaster(SimMaster& master) {
   const Duration away = scheduler_.upTo(scheduler_.oneIn(4) ? settings_.lease * 2 : milliseconds(50));
   master.later(away, [&master] { master.start(); });
   // What kills it may kill it again, before the next term has found its feet.
-  if (scheduler_.oneIn(3)) scheduler_.at(away + scheduler_.upTo(settings_.lease / 2), [this, &master] {
-    if (faults_.masterKills != 0) killMaster(master);
-  });
+  if (scheduler_.oneIn(3))
+    scheduler_.at(away + scheduler_.upTo(settings_.lease / 2), [this, &master] {
+      if (faults_.masterKills != 0) killMaster(master);
+    });
 }
 
 // What it is about to rely on is not on disk yet: a good moment to end.
@@ -491,8 +491,7 @@ void World::live() {
     const auto client = owner.attach();
     const auto then = [&](const owner::Answer& given) { answer = given; };
     owner.command(client, std::move(command), then, seconds(5));
-    for (const Time end = scheduler_.now() + seconds(5); !answer && scheduler_.now() < end;)
-      advance(scheduler_.now() + milliseconds(1));
+    for (const Time end = scheduler_.now() + seconds(5); !answer && scheduler_.now() < end;) advance(scheduler_.now() + milliseconds(1));
     // Giving up is part of the workload, not of this check: it asks once more.
     SIM_CHECK(answer, what, " at ", owner.name(), " has no answer in time");
     return *answer;

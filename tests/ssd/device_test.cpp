@@ -149,9 +149,22 @@ void eachWay(const std::function<void(Kind, WriteMode)>& test) {
   }
 }
 
-constexpr uint64_t kSizes[] = {0,         1,         511,         512,      513,          4095,     4096,
-                               4097,      65535,     65536,       65537,    kChunkBytes,  kChunkBytes + 1, 2 * kChunkBytes - 1,
-                               2 * kChunkBytes + 1, 5 * kChunkBytes + 4096};
+constexpr uint64_t kSizes[] = {0,
+                               1,
+                               511,
+                               512,
+                               513,
+                               4095,
+                               4096,
+                               4097,
+                               65535,
+                               65536,
+                               65537,
+                               kChunkBytes,
+                               kChunkBytes + 1,
+                               2 * kChunkBytes - 1,
+                               2 * kChunkBytes + 1,
+                               5 * kChunkBytes + 4096};
 
 TEST_CASE("device: a record is on the disk as the format says, and nothing beside it changes") {
   eachWay([](Kind kind, WriteMode mode) {
@@ -358,8 +371,10 @@ TEST_CASE("device: a write is finished while a larger one that came before it is
   while (ended.size() < 2) {
     for (const DiskResult& each : rig.some()) {
       REQUIRE(each.error.ok());
-      if (each.kind != Result::progress) ended.push_back(each.id);
-      else signs += each.id == large;
+      if (each.kind != Result::progress)
+        ended.push_back(each.id);
+      else
+        signs += each.id == large;
     }
   }
   CHECK(ended == std::vector{small, large});

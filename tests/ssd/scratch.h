@@ -20,9 +20,7 @@ extern std::string scratchFolder;
 
 class Scratch {
  public:
-  explicit Scratch(const std::string& name) : path(scratchFolder + "/" + name), fd(::open(path.c_str(), kFlags, 0600)) {
-    REQUIRE(fd >= 0);
-  }
+  explicit Scratch(const std::string& name) : path(scratchFolder + "/" + name), fd(::open(path.c_str(), kFlags, 0600)) { REQUIRE(fd >= 0); }
   ~Scratch() {
     close();
     ::unlink(path.c_str());

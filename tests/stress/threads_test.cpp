@@ -48,8 +48,9 @@ struct Node {
   DirectoryView view;
 
   Node() {
-    view = {memory.header, memory.tags, memory.slots, shape.buckets, directory.slotCount(), memory.keys, shape.keysBytes,
-            static_cast<const char*>(segment.get()), shape.segmentBytes};
+    view = {memory.header,         memory.tags, memory.slots,    shape.buckets,
+            directory.slotCount(), memory.keys, shape.keysBytes, static_cast<const char*>(segment.get()),
+            shape.segmentBytes};
     directory.setLease(INT64_MAX);
     directory.setServing(Incarnation(3));
   }

@@ -122,15 +122,15 @@ TEST_CASE("incarnations are not 0 and differ") {
 TEST_CASE("results: values and names are unique, outcomes lie below 16") {
   std::map<int, std::string> values;
   std::set<std::string> names, sentences;
-#define FLUXON_RESULT(name, cname, value, kind, retry, status, text)              \
-  CHECK(values.emplace(value, #name).second);                                     \
-  CHECK(names.insert(#cname).second);                                             \
-  CHECK(sentences.insert(text).second);                                           \
-  CHECK(codeFromWire(value) == Code::name);                                       \
-  CHECK(std::string(codeName(Code::name)) == #name);                              \
-  CHECK(std::string(sentence(Code::name)) == text);                               \
-  CHECK(sysexit(Code::name) == status);                                           \
-  CHECK(isOutcome(Code::name) == (std::string(#kind) == "outcome"));              \
+#define FLUXON_RESULT(name, cname, value, kind, retry, status, text) \
+  CHECK(values.emplace(value, #name).second);                        \
+  CHECK(names.insert(#cname).second);                                \
+  CHECK(sentences.insert(text).second);                              \
+  CHECK(codeFromWire(value) == Code::name);                          \
+  CHECK(std::string(codeName(Code::name)) == #name);                 \
+  CHECK(std::string(sentence(Code::name)) == text);                  \
+  CHECK(sysexit(Code::name) == status);                              \
+  CHECK(isOutcome(Code::name) == (std::string(#kind) == "outcome")); \
   CHECK((std::string(#retry) == "never" || std::string(#retry) == "later" || std::string(#retry) == "fresh"));
 #include <fluxon/errors.def>
 #undef FLUXON_RESULT
@@ -159,11 +159,11 @@ TEST_CASE("json: any bytes become a valid string") {
 
 TEST_CASE("json: bytes that are no UTF-8 come as escapes") {
   CHECK(jsonString("\xff") == R"("\u00ff")");
-  CHECK(jsonString("\xc3") == R"("\u00c3")");                    // cut short
-  CHECK(jsonString("\xc3(") == R"("\u00c3(")");                  // no continuation
-  CHECK(jsonString("\xc0\x80") == R"("\u00c0\u0080")");          // overlong
+  CHECK(jsonString("\xc3") == R"("\u00c3")");            // cut short
+  CHECK(jsonString("\xc3(") == R"("\u00c3(")");          // no continuation
+  CHECK(jsonString("\xc0\x80") == R"("\u00c0\u0080")");  // overlong
   CHECK(jsonString("\xe0\x80\x80") == R"("\u00e0\u0080\u0080")");
-  CHECK(jsonString("\xed\xa0\x80") == R"("\u00ed\u00a0\u0080")");  // surrogate
+  CHECK(jsonString("\xed\xa0\x80") == R"("\u00ed\u00a0\u0080")");            // surrogate
   CHECK(jsonString("\xf4\x90\x80\x80") == R"("\u00f4\u0090\u0080\u0080")");  // above U+10FFFF
   CHECK(jsonString("\xe2\x82") == R"("\u00e2\u0082")");
 }
@@ -248,8 +248,9 @@ TEST_CASE("config: every key is read") {
 TEST_CASE("config: what is shown can be read again") {
   const Config c = config("[owner]\nsegment_size=1048576\nnode='n'\n[up]\nnodes=['a','b']\n");
   CHECK(config(c.show()).show() == c.show());
-  const Config far = config("[common]\nsecret_file='/k'\nmaster='[fd00::1]:7000'\n[master]\nlisten='*:0'\n"
-                            "[owner]\nlink='0.0.0.0:1'\nadvertise='10.0.0.1:2'\n");
+  const Config far = config(
+      "[common]\nsecret_file='/k'\nmaster='[fd00::1]:7000'\n[master]\nlisten='*:0'\n"
+      "[owner]\nlink='0.0.0.0:1'\nadvertise='10.0.0.1:2'\n");
   CHECK(config(far.show()).show() == far.show());
   CHECK(contains(far.show(), "master = \"[fd00::1]:7000\"\n"));
 }
@@ -339,13 +340,13 @@ TEST_CASE("config: wrong types and values out of range are refused with line, va
                            "advertise = 'a/b'", "label = '../x'", "label = 1"}) {
     CHECK(contains(wrong("[owner]\n" + std::string(line) + "\n"), "f.toml:2: "));
   }
-  for (const char* line : {"master = 'h'", "master = 'h:0'", "master = 'off'", "master = '0.0.0.0:1'", "master = 7000", "secret_file = 1",
-                           "tls_ca = true"}) {
+  for (const char* line :
+       {"master = 'h'", "master = 'h:0'", "master = 'off'", "master = '0.0.0.0:1'", "master = 7000", "secret_file = 1", "tls_ca = true"}) {
     CHECK(contains(wrong("[common]\n" + std::string(line) + "\n"), "f.toml:2: "));
   }
   for (const char* line : {"large_limit_size = '4GB'", "large_limit_size = [511]", "large_limit_size = ['511B']",
-                           "large_limit_size = [true]", "large_limit_size = ['1x']", "large_limit_size = [-1]",
-                           "large_file_paths = '/a'", "large_file_paths = ['a']", "large_file_paths = ['']", "large_file_paths = [1]"}) {
+                           "large_limit_size = [true]", "large_limit_size = ['1x']", "large_limit_size = [-1]", "large_file_paths = '/a'",
+                           "large_file_paths = ['a']", "large_file_paths = ['']", "large_file_paths = [1]"}) {
     CHECK(contains(wrong("[owner]\n" + std::string(line) + "\n"), "f.toml:2: "));
   }
   for (const char* line : {"backend = 'uring'", "backend = 1", "uring_mode = ''", "http = 'x'"}) {
@@ -367,8 +368,8 @@ TEST_CASE("config: text that is no TOML is refused with its line") {
 }
 
 TEST_CASE("config: a refusal has one line, whatever it quotes") {
-  for (const char* text : {"[common]\n\"a\\nb\" = 1\n", "\"a\\nb\" = 1\n", "[common]\ncluster = \"a\\u001b\\nb\"\n",
-                           "[up]\nnodes = [1,\n2]\n", "a = b\nc"}) {
+  for (const char* text :
+       {"[common]\n\"a\\nb\" = 1\n", "\"a\\nb\" = 1\n", "[common]\ncluster = \"a\\u001b\\nb\"\n", "[up]\nnodes = [1,\n2]\n", "a = b\nc"}) {
     const std::string why = wrong(text);
     CHECK(std::none_of(why.begin(), why.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }));
   }
@@ -445,8 +446,8 @@ TEST_CASE("http address: off, or an address and a port") {
   CHECK_FALSE(parseEndpoint("off").value().enabled);
   CHECK(parseEndpoint("[::1]:8080").value().host == "[::1]");
   CHECK(parseEndpoint("0.0.0.0:65535").value().port == 65535);
-  for (const char* bad : {"", "on", "h", "h:", ":1", "h:-1", "h:1x", "h:65536", "h:000001", "::1:80", "[]:80", "unix:/x:80", "a b:1",
-                          "**:1"})
+  for (const char* bad :
+       {"", "on", "h", "h:", ":1", "h:-1", "h:1x", "h:65536", "h:000001", "::1:80", "[]:80", "unix:/x:80", "a b:1", "**:1"})
     CHECK_FALSE(parseEndpoint(bad));
 }
 

@@ -70,7 +70,7 @@ std::string emptyField(capnp::DynamicStruct::Reader of) {
   };
   for (const auto field : of.getSchema().getNonUnionFields())
     if (std::string name = isEmpty(field); !name.empty()) return name;
-  KJ_IF_MAYBE(member, of.which()) return isEmpty(*member);
+  KJ_IF_MAYBE (member, of.which()) return isEmpty(*member);
   return "";
 }
 // The union of a struct names no member that there is.
@@ -111,7 +111,7 @@ TEST_CASE("messages: each request, answer and order, and each field of it, is th
       }
       // `ok` is the code's default, and has no detail.
       const capnp::DynamicStruct::Reader said(root.getMessages()[0].getReply());
-      KJ_IF_MAYBE(answer, said.which()) {
+      KJ_IF_MAYBE (answer, said.which()) {
         if (!answer->getType().isVoid()) CHECK(emptyField(said.get(*answer).template as<capnp::DynamicStruct>()) == "");
       }
     });

@@ -47,17 +47,14 @@ std::string lastWords(const std::function<void()>& action) {
   ::close(ends[1]);
   std::string words;
   char buffer[256];
-  for (ssize_t got; (got = ::read(ends[0], buffer, sizeof buffer)) > 0;)
-    words.append(buffer, static_cast<size_t>(got));
+  for (ssize_t got; (got = ::read(ends[0], buffer, sizeof buffer)) > 0;) words.append(buffer, static_cast<size_t>(got));
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? words : std::string();
 }
 
-bool says(const std::string& words, const char* part) {
-  return words.find(part) != std::string::npos;
-}
+bool says(const std::string& words, const char* part) { return words.find(part) != std::string::npos; }
 
 // The same contract over a sorted map, by walking everything.
 class Model {
@@ -147,8 +144,7 @@ TEST_CASE("extent allocator: the whole capacity is one extent, a byte more is re
 
 TEST_CASE("extent allocator: payloads near 2^64 are refused") {
   ExtentAllocator allocator(1 << 20);
-  for (const uint64_t below : {0, 1, 62, 63, 64, 4094, 4095, 4096, 8192})
-    CHECK_FALSE(allocator.allocate(UINT64_MAX - below));
+  for (const uint64_t below : {0, 1, 62, 63, 64, 4094, 4095, 4096, 8192}) CHECK_FALSE(allocator.allocate(UINT64_MAX - below));
   checkUntouched(allocator);
 }
 
@@ -231,11 +227,9 @@ TEST_CASE("extent allocator: adopt takes exactly the given range") {
   CHECK(allocator.adopt({15 * kPage, kPage}));
   CHECK(allocator.adopt({8 * kPage + 192, 128}));
   CHECK(allocator.adopt({8 * kPage + 320, 4096 - 320}));
-  CHECK(usedOf(allocator) == std::vector<Extent>{{0, kPage},
-                                                 {4 * kPage, 2 * kPage},
-                                                 {8 * kPage + 192, 128},
-                                                 {8 * kPage + 320, 4096 - 320},
-                                                 {15 * kPage, kPage}});
+  CHECK(
+      usedOf(allocator) ==
+      std::vector<Extent>{{0, kPage}, {4 * kPage, 2 * kPage}, {8 * kPage + 192, 128}, {8 * kPage + 320, 4096 - 320}, {15 * kPage, kPage}});
   CHECK(allocator.usedBytes() == 4 * kPage + 128 + 4096 - 320);
   for (const Extent extent : usedOf(allocator)) allocator.free(extent);
   checkUntouched(allocator);

@@ -5,7 +5,6 @@
 namespace fluxon::master {
 namespace {
 
-
 // a has listed `its` and serves, b has registered and listed nothing.
 struct Window : World {
   explicit Window(std::vector<rpc::MemoryValue> its = {})

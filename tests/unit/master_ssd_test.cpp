@@ -814,11 +814,14 @@ class Nonsense {
       case 10: return rpc::ReclaimDone{{}, order(), some<ReclaimResult>([&] { return static_cast<ReclaimResult>(below(3)); })};
       case 11: return rpc::InvalidateDone{{}, order()};
       case 12:
-        return rpc::InventoryPage{
-            {},
-            some<rpc::MemoryValue>([&] { return rpc::MemoryValue{key(), putId(), offset(), awkward(100'000), {}}; }),
-            some<rpc::SsdValue>([&] { return rpc::SsdValue{key(), putId(), awkward(100'000)}; }),
-            number()};
+        return rpc::InventoryPage{{},
+                                  some<rpc::MemoryValue>([&] {
+                                    return rpc::MemoryValue{key(), putId(), offset(), awkward(100'000), {}};
+                                  }),
+                                  some<rpc::SsdValue>([&] {
+                                    return rpc::SsdValue{key(), putId(), awkward(100'000)};
+                                  }),
+                                  number()};
       case 13: return rpc::PutStart{{}, own(), awkward(100'000), {}, {}, awkward(2000), {}};
       case 14: return rpc::PutDone{{}, request()};
       case 15: return rpc::PutAbort{{}, request()};

@@ -7,7 +7,6 @@
 namespace fluxon::master {
 namespace {
 
-
 // Owners a, b, c ... each on a host of its own, with a link.
 struct Hosts : World {
   using World::World;

@@ -101,6 +101,10 @@ TEST_CASE("node files: a process that may not map as much as the last life's fil
 }
 
 TEST_CASE("node files: a process without a descriptor left keeps the last life's files, wherever it lacks one") {
+#ifdef FLUXON_SANITIZED
+  MESSAGE("SKIPPED: (machine) the sanitizers look at memory through a pipe, and take want of descriptors for bad memory");
+  return;
+#endif
   Node node;
   const int next = ::open("/", O_PATH);
   ::close(next);

@@ -30,9 +30,7 @@ struct World {
     REQUIRE(result.ok());
     return result.value();
   }
-  void heard(uint64_t life) {
-    enrolment->heard(Incarnation(life), rpc::Invalidate{OrderId(++orders), {{"k", PutId(9)}}}, n.now);
-  }
+  void heard(uint64_t life) { enrolment->heard(Incarnation(life), rpc::Invalidate{OrderId(++orders), {{"k", PutId(9)}}}, n.now); }
   size_t carriedOut() const { return n.sent<rpc::InvalidateDone>(); }
 
   Node n{64, false};

@@ -177,9 +177,12 @@ struct Node {
   // Done, or all that was asked for is taken, or nothing of it is given.
   template <class T>
   void reply(const Sent<T>& to) {
-    if constexpr (T::template kTakes<rpc::InventoryTaken>) reply(to, rpc::InventoryTaken());
-    else if constexpr (T::template kTakes<rpc::Reserved>) reply(to, rpc::Reserved());
-    else reply(to, rpc::Done());
+    if constexpr (T::template kTakes<rpc::InventoryTaken>)
+      reply(to, rpc::InventoryTaken());
+    else if constexpr (T::template kTakes<rpc::Reserved>)
+      reply(to, rpc::Reserved());
+    else
+      reply(to, rpc::Done());
   }
   template <class T>
   void refuse(const Sent<T>& request, Code code) {
@@ -191,8 +194,10 @@ struct Node {
   // Of a put or a copy.
   template <class T>
   void ended(const Sent<T>& done, PutId id, bool published = true) {
-    if constexpr (T::template kTakes<rpc::PutEnded>) reply(done, rpc::PutEnded{id, published});
-    else reply(done, rpc::CopyEnded{id, published, {}});
+    if constexpr (T::template kTakes<rpc::PutEnded>)
+      reply(done, rpc::PutEnded{id, published});
+    else
+      reply(done, rpc::CopyEnded{id, published, {}});
   }
   void order(rpc::MasterMessage order) { core.message(order, now); }
   void invalidate(const std::string& key, PutId below) { order(rpc::Invalidate{OrderId(++orders), {{key, below}}}); }

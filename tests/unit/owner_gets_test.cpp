@@ -346,8 +346,12 @@ TEST_CASE("owner orders: a reclaim answers each of its items") {
   n.put("newer", 9, 131072);
   const Answer grant = n.granted("pending", 10, 196608);
   n.onRef(CommandKind::commit, grant.slotRef);
-  n.order(rpc::Reclaim{OrderId(1), {{"held", PutId(8), 65536}, {"absent", PutId(1), 0}, {"free", PutId(7), 0},
-                                         {"newer", PutId(5), 131072}, {"pending", PutId(10), 196608}}});
+  n.order(rpc::Reclaim{OrderId(1),
+                       {{"held", PutId(8), 65536},
+                        {"absent", PutId(1), 0},
+                        {"free", PutId(7), 0},
+                        {"newer", PutId(5), 131072},
+                        {"pending", PutId(10), 196608}}});
   n.scanOne({n.directory.ref(held)});
   CHECK(n.take<rpc::ReclaimDone>().results ==
         std::vector<ReclaimResult>{ReclaimResult::busy, ReclaimResult::gone, ReclaimResult::ok, ReclaimResult::gone, ReclaimResult::busy});

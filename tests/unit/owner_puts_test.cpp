@@ -161,8 +161,10 @@ TEST_CASE("owner puts: of two puts of a key the later one stays, in whatever ord
     n.onRef(CommandKind::commit, first.slotRef);
     n.onRef(CommandKind::commit, second.slotRef);
     const auto one = n.take<rpc::PutDone>(), two = n.take<rpc::PutDone>();
-    if (swapped) n.ended(two, PutId(8)), n.ended(one, PutId(7));
-    else n.ended(one, PutId(7)), n.ended(two, PutId(8));
+    if (swapped)
+      n.ended(two, PutId(8)), n.ended(one, PutId(7));
+    else
+      n.ended(one, PutId(7)), n.ended(two, PutId(8));
     CHECK(n.slots(SlotState::committed) == 1);
     CHECK((n.directory.putId(*n.committed("k")) == PutId(8)));
   }
@@ -565,7 +567,8 @@ TEST_CASE("reserve: a size that runs dry gets more next time, up to a limit") {
   Reserve reserve(1 << 30);
   uint64_t last = 0, offset = 0;
   for (int round = 0; round < 10; ++round) {
-    while (reserve.take(64, Time{1})) {}
+    while (reserve.take(64, Time{1})) {
+    }
     const std::vector<Reserve::Want> wants = reserve.refill();
     REQUIRE(wants.size() == 1);
     CHECK(wants[0].count >= last);

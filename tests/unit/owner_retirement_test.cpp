@@ -49,8 +49,8 @@ struct Parts {
   MasterCalls calls{{1 << 14, 1024, 1 << 16}, host};
   Standing standing{directory, calls};
   KeyControls controls{[this](Caller, Command command, Time) { woken.push_back(command.key); }};
-  Retirement retirement{directory, host, calls, standing, controls,
-                        {[this](uint32_t, Time) { return !persisting; }, [this](uint32_t) { return persisting; }}};
+  Retirement retirement{directory, host,     calls,
+                        standing,  controls, {[this](uint32_t, Time) { return !persisting; }, [this](uint32_t) { return persisting; }}};
   SsdTier ssd{{{128, kSegmentBytes}, false}, directory, host, calls, standing, retirement, {}};
   Publications publications{directory, standing, retirement, controls, ssd};
 };

@@ -36,21 +36,15 @@ struct SsdNode : Node {
     scanAll();
     return take<rpc::ReclaimDone>().results.at(0);
   }
-  void decided(const Sent<rpc::SsdCommit>& commit, std::vector<uint32_t> ignored = {}) {
-    reply(commit, rpc::SsdTaken{std::move(ignored)});
-  }
+  void decided(const Sent<rpc::SsdCommit>& commit, std::vector<uint32_t> ignored = {}) { reply(commit, rpc::SsdTaken{std::move(ignored)}); }
   Caller asks(const std::string& key, uint64_t id, uint64_t offset) {
     const Caller caller = get(key);
     reply(take<rpc::GetStart>(), rpc::LoadHere{.putId = PutId(id), .bytes = kLarge, .offset = offset});
     return caller;
   }
   void stage(uint64_t id, const std::string& key, uint64_t putId, uint64_t offset) {
-    order(rpc::Stage{.order = OrderId(id),
-                     .key = key,
-                     .putId = PutId(putId),
-                     .bytes = kLarge,
-                     .to = {exportOf(id), offset},
-                     .timeLeftMs = 1000});
+    order(rpc::Stage{
+        .order = OrderId(id), .key = key, .putId = PutId(putId), .bytes = kLarge, .to = {exportOf(id), offset}, .timeLeftMs = 1000});
   }
   void unstage(uint64_t id, uint64_t of) { order(rpc::Unstage{OrderId(id), exportOf(of)}); }
   static ExportId exportOf(uint64_t order) { return ExportId(order | rpc::kStagedExport); }

@@ -65,10 +65,11 @@ TEST_CASE("record: what is encoded is parsed, and the rest of the block is zero"
 }
 
 TEST_CASE("record: the bytes of a header are those of fluxon-ssd(5)") {
-  const unsigned char golden[64] = {'F', 'L', 'X', 'R', 'E', 'C', 'O', '1', 1, 0, 0, 0, 0, 2, 0, 0,  // version, blockBytes
-                                    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 17, 0, 0, 0, 0, 0x30, 0, 0,  // keyHash, putId
-                                    12, 0, 0, 0, 0, 0, 0, 0, 0x41, 0x9e, 0xbc, 0x1a, 0, 0, 0, 0,  // payloadBytes, payloadCrc
-                                    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf2, 0x4a, 0x61, 0x6a};  // blockCrc
+  const unsigned char golden[64] = {
+      'F',  'L',  'X',  'R',  'E',  'C',  'O',  '1',  1,    0,    0,    0,    0,    2,    0,    0,      // version, blockBytes
+      0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 17,   0,    0,    0,    0,    0x30, 0,    0,      // keyHash, putId
+      12,   0,    0,    0,    0,    0,    0,    0,    0x41, 0x9e, 0xbc, 0x1a, 0,    0,    0,    0,      // payloadBytes, payloadCrc
+      0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0xf2, 0x4a, 0x61, 0x6a};  // blockCrc
   CHECK(std::memcmp(headerBlock().data(), golden, sizeof golden) == 0);
 }
 

@@ -239,7 +239,7 @@ TEST_CASE("roots: I/O is direct where the file system has it") {
   const Folder folder;
   const shm::Descriptor fd(::open((folder / "probe").c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600));
   const std::unique_ptr<char, decltype(&std::free)> page(static_cast<char*>(std::aligned_alloc(kMostBlockBytes, kMostBlockBytes)),
-                                                                 &std::free);
+                                                         &std::free);
   const bool works = fd && ::pwrite(fd.get(), page.get(), kMostBlockBytes, 0) == static_cast<ssize_t>(kMostBlockBytes);
   if (!works) MESSAGE("no direct I/O in TMPDIR");
   CHECK(opened({{folder / "a", kMiB}}).roots[0].direct == works);

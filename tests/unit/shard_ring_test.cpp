@@ -389,6 +389,7 @@ class Model {
 
   void step() {
     switch (below(16)) {
+      // clang-format off
       case 0: case 1: case 2: case 3: newClaim(); break;
       case 4: case 5: case 6: if (!writes_.empty()) finishWrite(); break;
       case 7: case 8: if (!commits_.empty()) endCommit(); break;
@@ -396,6 +397,7 @@ class Model {
       case 12: case 13: if (!reads_.empty()) finishRead(); break;
       case 14: kill(); break;
       case 15: giveUp(); break;
+        // clang-format on
     }
     if (below(2)) retryFirst();
     if (below(2)) walk();
@@ -629,9 +631,9 @@ class Model {
   std::mt19937_64 random_;
   KeyIndex index_;
   std::vector<std::unique_ptr<ShardRing>> rings_;
-  std::vector<std::vector<uint64_t>> disk_;         // a word for each block
-  std::vector<std::vector<PieceRef>> held_;         // by shard, from the oldest on: what is not overwritten yet
-  std::map<std::string, PieceRef> newest_;          // alive
+  std::vector<std::vector<uint64_t>> disk_;  // a word for each block
+  std::vector<std::vector<PieceRef>> held_;  // by shard, from the oldest on: what is not overwritten yet
+  std::map<std::string, PieceRef> newest_;   // alive
   std::vector<Writing> writes_;
   std::vector<Committing> commits_;
   std::vector<Reading> reads_;

@@ -79,7 +79,9 @@ TEST_CASE("socket stream: a peer that reads nothing for 100 ms gets all of 4 MiB
       auto both = kj::joinPromises(kj::arr(kj::mv(written), read.then([&](size_t got) { n = got; })));
       io.provider->getTimer().timeoutAfter(20 * kj::SECONDS, kj::mv(both)).wait(io.waitScope);
     });
-    KJ_IF_MAYBE(error, failed) { FAIL(error->getDescription().cStr()); }
+    KJ_IF_MAYBE (error, failed) {
+      FAIL(error->getDescription().cStr());
+    }
     CHECK(n == kBytes);
     CHECK(received == sent);
     // The other way, on the same connection.
@@ -98,7 +100,7 @@ TEST_CASE("socket stream: a write that waits for a peer ends with the peer") {
   CHECK(!written.poll(io.waitScope));
   pair.other = nullptr;
   const auto failed = kj::runCatchingExceptions([&] { written.wait(io.waitScope); });
-  KJ_IF_MAYBE(error, failed) {
+  KJ_IF_MAYBE (error, failed) {
     CHECK(error->getType() == kj::Exception::Type::DISCONNECTED);
   } else {
     FAIL("the write has ended well");

@@ -216,7 +216,7 @@ TEST_CASE("ssd channel: a head beyond the tail ends the writer's end") {
 TEST_CASE("ssd channel: what a peer writes into this end's words changes nothing here") {
   Both b;
   b.owner.send(persist(1, "a"));
-  b.file->toSsdd.tail = 0;   // as if nothing had been sent: the next send puts it right
+  b.file->toSsdd.tail = 0;  // as if nothing had been sent: the next send puts it right
   b.file->toOwner.head = 80;
   b.owner.send(persist(2, "b"));
   CHECK(b.expect(b.ssdd).id == 1);
@@ -234,7 +234,7 @@ TEST_CASE("ssd channel: random bytes in the file never do more than end it") {
     auto* const words = reinterpret_cast<uint64_t*>(&b.file->toSsdd);
     for (int i = 0; i < 3; ++i) {
       const size_t at = random() % 2 ? random() % 24 : 16 + random() % 60;
-      words[at] = random() % 2 ? random() : words[at] ^ uint64_t{1} << random() % 64;
+      words[at] = random() % 2 ? random() : words[at] ^ uint64_t { 1 } << random() % 64;
     }
     Message message;
     for (int i = 0; i < 1000 && b.ssdd.receive(message) == Received::message; ++i) CHECK(message.key.size() <= kMaxKeyBytes);

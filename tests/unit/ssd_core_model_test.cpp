@@ -180,8 +180,10 @@ class Model final : public Host, public Disk {
       case MessageKind::done: done(said); break;
       case MessageKind::alive: break;
       case MessageKind::stalled:
-        if (const auto load = loads_.find(said.id); load != loads_.end()) load->second.stalled = true;
-        else CHECK(persists_.count(said.id) == 1);
+        if (const auto load = loads_.find(said.id); load != loads_.end())
+          load->second.stalled = true;
+        else
+          CHECK(persists_.count(said.id) == 1);
         ++stalls;
         break;
       default: FAIL("no message for an owner");
@@ -315,6 +317,7 @@ class Model final : public Host, public Disk {
     if (below(400) == 0) hangs_ = hangs_ == kNone ? below(2) : kNone;
     core_.tick(now_);
     switch (below(24)) {
+      // clang-format off
       case 0: case 1: case 2: case 3: case 4: persist(); break;
       case 5: case 6: case 7: case 8: case 9: case 10: if (!jobs_.empty()) finish(true); break;
       case 11: case 12: case 13: if (!toDecide_.empty()) decide(); break;
@@ -325,6 +328,7 @@ class Model final : public Host, public Disk {
       case 21: if (core_.hasWork()) core_.work(); break;
       case 22: scrub(); break;
       case 23:
+        // clang-format on
         if (below(8) == 0) forget();
         if (below(30) == 0) otherOwner();
         break;
@@ -346,10 +350,10 @@ class Model final : public Host, public Disk {
   SsdCore core_;
   Time now_{seconds(1000).ns};
   bool attached_ = true;
-  std::map<uint64_t, Persist> persists_;   // open
+  std::map<uint64_t, Persist> persists_;  // open
   std::vector<uint64_t> toDecide_;
   std::map<uint64_t, Load> loads_;
-  std::map<std::string, Version> there_;   // decided, and not ended
+  std::map<std::string, Version> there_;  // decided, and not ended
   std::optional<List> list_;
   std::set<uint64_t> forgotten_;
   PutId loading_;

@@ -146,9 +146,8 @@ struct Ssdd {
   // Nothing is open: no guard, no turn.
   bool settled() const {
     const std::vector<ShardGauges> shards = core.shards();
-    return std::all_of(shards.begin(), shards.end(), [](const ShardGauges& each) {
-      return each.readPins + each.commitPins + each.writers + each.waiting == 0;
-    });
+    return std::all_of(shards.begin(), shards.end(),
+                       [](const ShardGauges& each) { return each.readPins + each.commitPins + each.writers + each.waiting == 0; });
   }
 
   DiskStub disk;
@@ -484,8 +483,8 @@ TEST_CASE("ssdd: a list in pieces names what was decided when it was asked for, 
   ssdd.core.work();
   CHECK(ssdd.versions(MessageKind::listed).size() == kEntriesAtOnce);
   ssdd.decide(during);
-  ssdd.put("later", 10'002, 0);                                          // to the last block
-  ssdd.put("wraps", 10'003, 0);                                          // over the first one
+  ssdd.put("later", 10'002, 0);  // to the last block
+  ssdd.put("wraps", 10'003, 0);  // over the first one
   CHECK(ssdd.evicted() == std::vector{Version{"k1", PutId(1)}});
   ssdd.drop("k" + std::to_string(kEntries), kEntries);
   ssdd.invalidate("k" + std::to_string(kEntries - 1), kEntries);

@@ -44,133 +44,133 @@
 namespace fluxon::master {
 
 class EvictionPolicy {
-public:
-    using Id = std::uint64_t;  // one replica; unique while present
+ public:
+  using Id = std::uint64_t;  // one replica; unique while present
 
-    // capacityBytes: what the pool may hold. It scales the queues and bounds the ghosts; whether to evict is the caller's decision.
-    explicit EvictionPolicy(std::uint64_t capacityBytes);
+  // capacityBytes: what the pool may hold. It scales the queues and bounds the ghosts; whether to evict is the caller's decision.
+  explicit EvictionPolicy(std::uint64_t capacityBytes);
 
-    void setCapacity(std::uint64_t capacityBytes);
+  void setCapacity(std::uint64_t capacityBytes);
 
-    // Admits a replica. keyHash recognises a key that returns after eviction. An id already present is replaced.
-    void insert(Id id, std::uint64_t keyHash, std::uint64_t sizeBytes);
-    // A read of the replica. Unknown ids are ignored; a candidate stays one.
-    void touch(Id id);
-    // Deleted or overwritten: leaves no ghost. Unknown ids are ignored.
-    void remove(Id id);
+  // Admits a replica. keyHash recognises a key that returns after eviction. An id already present is replaced.
+  void insert(Id id, std::uint64_t keyHash, std::uint64_t sizeBytes);
+  // A read of the replica. Unknown ids are ignored; a candidate stays one.
+  void touch(Id id);
+  // Deleted or overwritten: leaves no ghost. Unknown ids are ignored.
+  void remove(Id id);
 
-    // Proposes the replica to give up and makes it a candidate, until evicted, busy or remove. nullopt: nothing is left to propose.
-    std::optional<Id> nextVictim();
-    // The owner has freed the candidate: its key leaves a ghost. Unknown ids are ignored.
-    void evicted(Id id);
-    // The owner refuses: the replica is in use, and is set aside. Ignored unless id is a candidate.
-    void busy(Id id);
-    // What was set aside goes on as just reused, and may be proposed again. The caller bounds how often.
-    void retryBusy();
-    // The same of this one alone. Ignored unless it was set aside.
-    void retry(Id id);
-    // Makes this one a candidate out of its turn. False: it is not here, is a candidate already, or is set aside.
-    bool propose(Id id);
+  // Proposes the replica to give up and makes it a candidate, until evicted, busy or remove. nullopt: nothing is left to propose.
+  std::optional<Id> nextVictim();
+  // The owner has freed the candidate: its key leaves a ghost. Unknown ids are ignored.
+  void evicted(Id id);
+  // The owner refuses: the replica is in use, and is set aside. Ignored unless id is a candidate.
+  void busy(Id id);
+  // What was set aside goes on as just reused, and may be proposed again. The caller bounds how often.
+  void retryBusy();
+  // The same of this one alone. Ignored unless it was set aside.
+  void retry(Id id);
+  // Makes this one a candidate out of its turn. False: it is not here, is a candidate already, or is set aside.
+  bool propose(Id id);
 
-    enum class Redundancy : std::uint8_t { OnlyCopy, HasOtherCopy };
-    // Another replica or an SSD copy exists: among the next few victims this one is preferred.
-    void setRedundancy(Id id, Redundancy redundancy);
+  enum class Redundancy : std::uint8_t { OnlyCopy, HasOtherCopy };
+  // Another replica or an SSD copy exists: among the next few victims this one is preferred.
+  void setRedundancy(Id id, Redundancy redundancy);
 
-    std::size_t size() const { return liveCount_; }
-    std::uint64_t bytes() const { return liveBytes_; }
-    std::size_t ghosts() const { return ghostIndex_.size(); }
+  std::size_t size() const { return liveCount_; }
+  std::uint64_t bytes() const { return liveBytes_; }
+  std::size_t ghosts() const { return ghostIndex_.size(); }
 
-    double weight() const { return weight_; }
-    double retention() const { return retention_; }
+  double weight() const { return weight_; }
+  double retention() const { return retention_; }
 
-private:
-    using Slot = std::uint32_t;
-    static constexpr Slot kNone = ~Slot{0};
+ private:
+  using Slot = std::uint32_t;
+  static constexpr Slot kNone = ~Slot{0};
 
-    // A live replica or a ghost. The list it is in is its state.
-    enum class State : std::uint8_t { Fresh, Aging, Reused, Busy, Candidate, GhostOnce, GhostReused, Free };
-    static constexpr std::size_t kLists = 7;
+  // A live replica or a ghost. The list it is in is its state.
+  enum class State : std::uint8_t { Fresh, Aging, Reused, Busy, Candidate, GhostOnce, GhostReused, Free };
+  static constexpr std::size_t kLists = 7;
 
-    struct Node {
-        Id id;
-        std::uint64_t keyHash;
-        std::uint64_t stamp;  // clock at the head of its list
-        std::uint64_t sizeBytes;
-        Slot newer;
-        Slot older;
-        State state;
-        std::uint8_t frequency;  // touches not yet spent on a further turn
-        bool reused;             // which ghost list it goes to
-        Redundancy redundancy;
+  struct Node {
+    Id id;
+    std::uint64_t keyHash;
+    std::uint64_t stamp;  // clock at the head of its list
+    std::uint64_t sizeBytes;
+    Slot newer;
+    Slot older;
+    State state;
+    std::uint8_t frequency;  // touches not yet spent on a further turn
+    bool reused;             // which ghost list it goes to
+    Redundancy redundancy;
+  };
+  static_assert(sizeof(Node) == 48);
+
+  struct List {
+    Slot newest = kNone;
+    Slot oldest = kNone;
+    std::size_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  // Open addressing from a key inside the nodes to their slots, at most 3/4 full. A place repeats 32 bits of the key's hash: probing
+  // reads no node but the one found.
+  class Index {
+   public:
+    explicit Index(std::uint64_t Node::*key) : key_(key) {}
+    std::size_t size() const { return count_; }
+    Slot find(const std::vector<Node>& nodes, std::uint64_t key) const;
+    void add(const std::vector<Node>& nodes, Slot slot);
+    void erase(const std::vector<Node>& nodes, Slot slot);
+
+   private:
+    struct Place {
+      Slot slot = kNone;
+      std::uint32_t hash = 0;
     };
-    static_assert(sizeof(Node) == 48);
+    void put(Place place);
+    void grow();
 
-    struct List {
-        Slot newest = kNone;
-        Slot oldest = kNone;
-        std::size_t count = 0;
-        std::uint64_t bytes = 0;
-    };
+    std::uint64_t Node::*key_;
+    std::vector<Place> places_;
+    std::size_t count_ = 0;
+  };
 
-    // Open addressing from a key inside the nodes to their slots, at most 3/4 full. A place repeats 32 bits of the key's hash: probing
-    // reads no node but the one found.
-    class Index {
-    public:
-        explicit Index(std::uint64_t Node::* key) : key_(key) {}
-        std::size_t size() const { return count_; }
-        Slot find(const std::vector<Node>& nodes, std::uint64_t key) const;
-        void add(const std::vector<Node>& nodes, Slot slot);
-        void erase(const std::vector<Node>& nodes, Slot slot);
+  List& list(State state) { return lists_[static_cast<std::size_t>(state)]; }
+  std::uint64_t age(Slot slot) const { return clock_ - nodes_[slot].stamp; }
+  Slot allocate();
+  void release(Slot slot);
+  void link(Slot slot, State state);
+  void unlink(Slot slot);
+  void moveTo(Slot slot, State state);
+  void restamp(Slot slot, State state);
+  void dropLive(Slot slot);
+  void dropGhost(Slot slot);
+  void trimGhosts();
+  void learnWeight(Slot ghost);
+  void learnRetention(Slot hit);
+  bool retainNext(std::uint64_t sizeBytes);
+  Slot passedOver();
+  Slot oldestWorth();
+  Slot preferRedundant(Slot first) const;
 
-    private:
-        struct Place {
-            Slot slot = kNone;
-            std::uint32_t hash = 0;
-        };
-        void put(Place place);
-        void grow();
+  std::uint64_t capacityBytes_;
+  std::uint64_t clock_ = 0;
+  std::uint64_t liveBytes_ = 0;
+  std::size_t liveCount_ = 0;
 
-        std::uint64_t Node::* key_;
-        std::vector<Place> places_;
-        std::size_t count_ = 0;
-    };
+  double logWeight_;
+  double weight_;
+  double retention_ = 1.0;
+  double retentionDebt_ = 0.0;
+  std::uint64_t runLeftBytes_ = 0;
+  bool runRetained_ = true;
 
-    List& list(State state) { return lists_[static_cast<std::size_t>(state)]; }
-    std::uint64_t age(Slot slot) const { return clock_ - nodes_[slot].stamp; }
-    Slot allocate();
-    void release(Slot slot);
-    void link(Slot slot, State state);
-    void unlink(Slot slot);
-    void moveTo(Slot slot, State state);
-    void restamp(Slot slot, State state);
-    void dropLive(Slot slot);
-    void dropGhost(Slot slot);
-    void trimGhosts();
-    void learnWeight(Slot ghost);
-    void learnRetention(Slot hit);
-    bool retainNext(std::uint64_t sizeBytes);
-    Slot passedOver();
-    Slot oldestWorth();
-    Slot preferRedundant(Slot first) const;
-
-    std::uint64_t capacityBytes_;
-    std::uint64_t clock_ = 0;
-    std::uint64_t liveBytes_ = 0;
-    std::size_t liveCount_ = 0;
-
-    double logWeight_;
-    double weight_;
-    double retention_ = 1.0;
-    double retentionDebt_ = 0.0;
-    std::uint64_t runLeftBytes_ = 0;
-    bool runRetained_ = true;
-
-    Slot lastInserted_ = kNone;
-    Slot free_ = kNone;
-    std::vector<Node> nodes_;
-    List lists_[kLists];
-    Index liveIndex_{&Node::id};
-    Index ghostIndex_{&Node::keyHash};
+  Slot lastInserted_ = kNone;
+  Slot free_ = kNone;
+  std::vector<Node> nodes_;
+  List lists_[kLists];
+  Index liveIndex_{&Node::id};
+  Index ghostIndex_{&Node::keyHash};
 };
 
 }  // namespace fluxon::master

@@ -23,8 +23,7 @@ static_assert(kGrainsPerPage == 64, "a page's grains are the bits of one word");
 void check(bool holds, const char* what, Extent extent) {
   if (holds) [[likely]]
     return;
-  std::fprintf(stderr, "extent allocator: %s: offset %llu length %llu\n", what,
-               static_cast<unsigned long long>(extent.offset),
+  std::fprintf(stderr, "extent allocator: %s: offset %llu length %llu\n", what, static_cast<unsigned long long>(extent.offset),
                static_cast<unsigned long long>(extent.length));
   std::abort();
 }
@@ -156,8 +155,7 @@ class GrainPages {
     const Node& node = pool_[pool_.find(page)];
     const uint64_t mask = range.mask();
     const uint64_t end = range.grain + range.grains;
-    const bool endsThere =
-        end == kGrainsPerPage || (node.used & bitOf(end)) == 0 || (node.starts & bitOf(end)) != 0;
+    const bool endsThere = end == kGrainsPerPage || (node.used & bitOf(end)) == 0 || (node.starts & bitOf(end)) != 0;
     return (node.used & mask) == mask && (node.starts & mask) == bitOf(range.grain) && endsThere;
   }
 
@@ -216,8 +214,7 @@ class GrainPages {
 // A run begins at every bit of starts; isFree and isGrains say of which kind it is, else it is an
 // extent. One more start behind the last page ends the last run.
 struct ExtentAllocator::State {
-  explicit State(uint64_t pageCount)
-      : pages(pageCount), starts(pageCount + 1), isFree(pageCount + 1), isGrains(pageCount + 1) {
+  explicit State(uint64_t pageCount) : pages(pageCount), starts(pageCount + 1), isFree(pageCount + 1), isGrains(pageCount + 1) {
     starts.set(pages);
     if (pages != 0) addFree({0, pages});
   }
@@ -294,12 +291,9 @@ struct ExtentAllocator::State {
   // An extent that allocate() could have returned.
   bool isWellFormed(Extent extent) const {
     const uint64_t end = pages * kLargeStep;
-    if (extent.length == 0 || extent.length > end || extent.offset > end - extent.length)
-      return false;
-    if (extent.length >= kLargeStep)
-      return extent.length % kLargeStep == 0 && extent.offset % kLargeStep == 0;
-    return extent.length % kSmallStep == 0 && extent.offset % kSmallStep == 0 &&
-           extent.offset % kLargeStep + extent.length <= kLargeStep;
+    if (extent.length == 0 || extent.length > end || extent.offset > end - extent.length) return false;
+    if (extent.length >= kLargeStep) return extent.length % kLargeStep == 0 && extent.offset % kLargeStep == 0;
+    return extent.length % kSmallStep == 0 && extent.offset % kSmallStep == 0 && extent.offset % kLargeStep + extent.length <= kLargeStep;
   }
 
   void count(Extent extent) {
@@ -321,14 +315,11 @@ namespace {
 
 Run runOf(Extent extent) { return {extent.offset / kLargeStep, extent.length / kLargeStep}; }
 
-GrainPages::Range grainsOf(Extent extent) {
-  return {extent.offset % kLargeStep / kSmallStep, extent.length / kSmallStep};
-}
+GrainPages::Range grainsOf(Extent extent) { return {extent.offset % kLargeStep / kSmallStep, extent.length / kSmallStep}; }
 
 }  // namespace
 
-ExtentAllocator::ExtentAllocator(uint64_t capacityBytes)
-    : state_(std::make_unique<State>(capacityBytes / kLargeStep)) {}
+ExtentAllocator::ExtentAllocator(uint64_t capacityBytes) : state_(std::make_unique<State>(capacityBytes / kLargeStep)) {}
 ExtentAllocator::~ExtentAllocator() = default;
 ExtentAllocator::ExtentAllocator(ExtentAllocator&&) noexcept = default;
 ExtentAllocator& ExtentAllocator::operator=(ExtentAllocator&&) noexcept = default;
@@ -413,9 +404,7 @@ void ExtentAllocator::forEachUsed(const std::function<void(Extent)>& visit) cons
       visit({offset, (end - page) * kLargeStep});
       continue;
     }
-    state.grainPages.forEach(page, [&](GrainPages::Range range) {
-      visit({offset + range.grain * kSmallStep, range.grains * kSmallStep});
-    });
+    state.grainPages.forEach(page, [&](GrainPages::Range range) { visit({offset + range.grain * kSmallStep, range.grains * kSmallStep}); });
   }
 }
 

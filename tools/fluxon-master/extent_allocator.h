@@ -85,9 +85,7 @@ inline constexpr uint32_t kNil = UINT32_MAX;
 constexpr uint64_t bitOf(uint64_t index) { return uint64_t{1} << (index % 64); }
 constexpr uint64_t lowBits(uint64_t count) { return count >= 64 ? ~uint64_t{0} : bitOf(count) - 1; }
 constexpr uint64_t lowest(uint64_t word) { return static_cast<uint64_t>(std::countr_zero(word)); }
-constexpr uint64_t highest(uint64_t word) {
-  return static_cast<uint64_t>(63 - std::countl_zero(word));
-}
+constexpr uint64_t highest(uint64_t word) { return static_cast<uint64_t>(63 - std::countl_zero(word)); }
 
 // Words from calloc: a map of many TiB takes no memory where nothing was ever set.
 struct Release {

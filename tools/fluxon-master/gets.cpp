@@ -50,8 +50,7 @@ Gets::Plan Gets::decide(const KeyEntry* entry, const Member& member, const rpc::
   if (!near && !fetchable(*replica, member, request.neighbours))
     return Refusal{Code::unavailable, "node " + source.node() + ", which has the value, has no link"};
   if (extentBytes(entry->bytes) > member.space.capacity()) {
-    return Refusal{Code::tooLarge,
-                   std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity())};
+    return Refusal{Code::tooLarge, std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity())};
   }
   if (turn == Turn::last && SpaceQueue::hasLine(member)) return Behind();
   return Bring{replica, own ? Bring::Way::load : replica->ssd ? Bring::Way::stage : Bring::Way::fetch};
@@ -70,8 +69,7 @@ Member* Gets::bring(KeyEntry& entry, Member& member, OperationId id, const rpc::
     return &source;
   }
   Transfer transfer{&entry, entry.putId, extent->offset, entry.bytes, source, now};
-  transfer.durable =
-      Transfers::durable(entry) < kDurableAtOnce && !member.draining() && !replicaOf(entry, member, Medium::memory);
+  transfer.durable = Transfers::durable(entry) < kDurableAtOnce && !member.draining() && !replicaOf(entry, member, Medium::memory);
   transfer.ssd = plan.from->ssd;
   counters_.fetches += plan.way != Bring::Way::load;
   counters_.ssdLoads += bool(plan.from->ssd);

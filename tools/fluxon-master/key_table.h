@@ -42,7 +42,7 @@ enum class Medium : uint8_t { memory, ssd };
 
 struct Replica {
   MemberRef member;
-  uint64_t offset;   // memory: of its extent
+  uint64_t offset;    // memory: of its extent
   Incarnation ssd{};  // on the member's SSD, in that life of it; 0: in memory
 
   Medium medium() const { return ssd ? Medium::ssd : Medium::memory; }
@@ -71,8 +71,8 @@ struct Put {
   uint64_t bytes = 0;
   PutMode mode;
   KeyLeaseId lease;
-  Time deadline;            // after it the put no longer counts as in flight for others
-  Time since{0};            // it has begun
+  Time deadline;  // after it the put no longer counts as in flight for others
+  Time since{0};  // it has begun
   Overtaken overtaken = Overtaken::no;
   std::optional<PutHome> home;  // none: its member has the value
 };
@@ -102,9 +102,9 @@ struct Transfer {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   MemberRef source;
-  Time since{0};              // it has begun
-  bool durable = false;       // it may become a replica
-  Incarnation ssd{};          // it comes from the source's SSD in that life; 0: from its memory
+  Time since{0};         // it has begun
+  bool durable = false;  // it may become a replica
+  Incarnation ssd{};     // it comes from the source's SSD in that life; 0: from its memory
   std::optional<StagedAt> stage;
   std::variant<std::monostate, OfPut, std::shared_ptr<Spread>> purpose;  // none: a get, or a drain
 };
@@ -124,18 +124,18 @@ struct Copied {
 
 // What a publish brings.
 struct NewValue {
-  MemberRef home;          // who has it
+  MemberRef home;  // who has it
   uint64_t offset = 0;
   uint64_t bytes = 0;
   KeyLeaseId lease;
-  OperationId copyDone;    // it was copied to its home: the ReplicateDone there that waits for an answer
+  OperationId copyDone;  // it was copied to its home: the ReplicateDone there that waits for an answer
 };
 
 // A publish or a delete that waits until every other owner has invalidated its replica.
 struct Change {
-  MemberRef origin;        // whom the reply goes to; nobody: a key lease ran out
+  MemberRef origin;  // whom the reply goes to; nobody: a key lease ran out
   OperationId request;
-  PutId below;             // replicas below it go; the put_id of the put that is published
+  PutId below;                    // replicas below it go; the put_id of the put that is published
   std::optional<NewValue> value;  // none: a delete
   MemberSet waiting;
   std::vector<std::shared_ptr<Revoke>> revokes;
@@ -149,7 +149,7 @@ struct Deferred {
 struct KeyEntry {
   std::string_view key;  // the map's own
   uint64_t hash = 0;
-  PutId putId;           // of the route; 0: no route
+  PutId putId;  // of the route; 0: no route
   uint64_t bytes = 0;
   KeyLeaseId lease;
   std::vector<Replica> replicas;

@@ -79,8 +79,9 @@ int run(const Options& options) {
   log::start("fluxon-master", config.common.logLevel);
 
   if (config.common.master.enabled) {
-    return fail({Code::badConfig, "common.master = \"" + toString(config.common.master) + "\" is the master of this host: fluxon-master is "
-                                  "for the host whose configuration names none"});
+    return fail({Code::badConfig, "common.master = \"" + toString(config.common.master) +
+                                      "\" is the master of this host: fluxon-master is "
+                                      "for the host whose configuration names none"});
   }
   kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
   if (config.master.listen.enabled) {
@@ -118,16 +119,15 @@ int run(const Options& options) {
   // nobody is served by a master that cannot start.
   kj::Own<rpc::NetListener> remote;
   if (config.master.listen.enabled) {
-    Result<kj::Own<rpc::NetListener>> bound = rpc::NetListener::bind(daemon.port(), config.master.listen, *access, net::Purpose::rpc,
-                                                                     {"", identity.incarnation}, refusals);
+    Result<kj::Own<rpc::NetListener>> bound =
+        rpc::NetListener::bind(daemon.port(), config.master.listen, *access, net::Purpose::rpc, {"", identity.incarnation}, refusals);
     if (!bound) return fail(bound.error());
     remote = kj::mv(bound.value());
     service.setListen(toString(remote->address()));
   }
   const std::string socket = paths->masterSocket();
   ::unlink(socket.c_str());
-  Result<kj::Own<rpc::SocketListener>> listener =
-      rpc::SocketListener::bindUnix(daemon.port(), socket, refusals);
+  Result<kj::Own<rpc::SocketListener>> listener = rpc::SocketListener::bindUnix(daemon.port(), socket, refusals);
   if (!listener) return fail(listener.error());
   const auto failed = [](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); };
   kj::Promise<void> serving =
@@ -144,8 +144,8 @@ int run(const Options& options) {
   }
 
   const std::string listens = remote.get() ? toString(remote->address()) : "off";
-  const std::string status = "term " + std::to_string(identity.term.value) + ", listen " + listens + ", http " +
-                             (address->empty() ? "off" : *address);
+  const std::string status =
+      "term " + std::to_string(identity.term.value) + ", listen " + listens + ", http " + (address->empty() ? "off" : *address);
   log::info("ready: cluster " + identity.cluster + ", " + status);
   rpc::announceReady(options.readyFd, status);
   FileWatch::Files files{{}, config.master.stateDir, statePath, opened.lock, what};

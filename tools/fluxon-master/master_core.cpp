@@ -17,10 +17,10 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
       window_(identity_.term, windowEnd, out_, routes_, bounds_, record_, members_,
               {[this](const std::vector<Deferred>& requests, Time now) { goOn(requests, now); },
                [this](Member& member, Time now) { membership_.fence(member, now); }}),
-      membership_(settings.lease, out_, record_, routes_, window_, members_,
-                  {[this](Member& member, Time) { memberEnded(member); },
-                   [this](Member& member, Time now) { changes_.fenceOnDisk(member, now); },
-                   [this](Member& member, Member& next) { changes_.tellInstead(member, next); }}),
+      membership_(
+          settings.lease, out_, record_, routes_, window_, members_,
+          {[this](Member& member, Time) { memberEnded(member); }, [this](Member& member, Time now) { changes_.fenceOnDisk(member, now); },
+           [this](Member& member, Member& next) { changes_.tellInstead(member, next); }}),
       invalidations_(out_),
       inventory_(identity_.term, settings.lease, out_, routes_, bounds_, record_, window_, membership_, invalidations_),
       space_(settings.putWait, out_, routes_, membership_, [this](const Waiting& waiting, Time now) { return retry(waiting, now); }),
@@ -30,10 +30,9 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
                [this](const std::vector<Deferred>& requests, Time now) { goOn(requests, now); }),
       puts_(putIds_, out_, routes_, membership_, space_, changes_, transfers_),
       transfers_(out_, routes_, membership_, space_, changes_, puts_, staging_, ssds_, drains_),
-      staging_(out_, space_, transfers_, ssds_,
-               [this](const StagedGet& get, Time now) {
-                 gets_.find(*get.member, get.id, get.request, Gets::Turn::first, get.stagings, now);
-               }),
+      staging_(
+          out_, space_, transfers_, ssds_,
+          [this](const StagedGet& get, Time now) { gets_.find(*get.member, get.id, get.request, Gets::Turn::first, get.stagings, now); }),
       gets_(out_, routes_, space_, changes_, transfers_, staging_),
       drains_(out_, record_, window_, membership_, space_, transfers_),
       leases_(identity_.term, {settings.minimumKeyLease, settings.mostKeyLeases}, out_, routes_, changes_) {}
@@ -79,9 +78,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
     // The end of a copy by order is carried out once: of a transfer that is open it is kept, of one that is over it changes nothing.
     const rpc::ReplicateDone* const copied = request.as<rpc::ReplicateDone>();
     switch (member.answers.begin(request.id, copied && member.transfers.count(copied->order) > 0)) {
-      case AnswerLog::Seen::running:
-        FLUXON_MARK("master: a request comes twice, the first one is under way");
-        continue;
+      case AnswerLog::Seen::running: FLUXON_MARK("master: a request comes twice, the first one is under way"); continue;
       case AnswerLog::Seen::forgotten:
         out_.refuse(member, request.id, Code::protocol, "request id below the lowest unanswered one");
         continue;

@@ -95,8 +95,7 @@ class MasterCore {
   Error evictTo(const std::string& node, uint64_t percent, Time now) { return space_.evictTo(node, percent, now); }
 
   // Requests below the lowest unanswered one are answered and known to be so, but for the stragglers.
-  void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now,
-              const std::vector<OperationId>& stragglers = {});
+  void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now, const std::vector<OperationId>& stragglers = {});
 
   // Leases, deadlines, the recovery window, back-off. `nextWake` says when it has something to do. `heard`: what was sent here by then has
   // been handled; a lease that ended later is not judged yet, since its owner's word may be on its way.
@@ -128,7 +127,7 @@ class MasterCore {
 
   Identity identity_;
   Settings settings_;
-  Time heardUntil_{0};  // after a stop: leases are judged from then on
+  Time heardUntil_{0};                                      // after a stop: leases are judged from then on
   std::map<std::string, std::shared_ptr<Member>> members_;  // by node; fenced ones until they are replaced
   Outgoing out_;
   PutIds putIds_;

@@ -41,7 +41,7 @@ enum class Drain : uint8_t { no, moving, finishing, toldToLeave };
 // A get that is answered when the value can be fetched from where the source brings it from its SSD.
 struct StagedGet {
   MemberRef member;  // who asked
-  OperationId id;  // of the request, and of its transfer
+  OperationId id;    // of the request, and of its transfer
   rpc::GetStart request;
   unsigned stagings = 0;  // that have failed it before
 };
@@ -72,23 +72,23 @@ class Member : public std::enable_shared_from_this<Member> {
   MemberSpace space;
 
   // Membership's
-  Time registered;                 // when its latest registration was sent
-  Time leaseEnd;                   // counted from the last answer, with margin: after it the owner certainly serves nothing
-  Time joinedAt{0};                // when it was heard to have joined; 0: not yet
-  Incarnation ssdLife;             // of what is on its SSD; 0: nothing can be there
+  Time registered;      // when its latest registration was sent
+  Time leaseEnd;        // counted from the last answer, with margin: after it the owner certainly serves nothing
+  Time joinedAt{0};     // when it was heard to have joined; 0: not yet
+  Incarnation ssdLife;  // of what is on its SSD; 0: nothing can be there
   Fence fence = Fence::none;
-  bool forgotten = false;          // its replicas leave the routes as soon as its fence is on disk
+  bool forgotten = false;  // its replicas leave the routes as soon as its fence is on disk
   Time forgetAt = Time::never();
-  MemberRef before;                // not complete: the life whose replicas its inventory may revive, and those of that one's `before`
-  bool inWindow = false;           // its inventory is that of an earlier term
-  bool complete = false;           // its inventory is, or it had none
+  MemberRef before;       // not complete: the life whose replicas its inventory may revive, and those of that one's `before`
+  bool inWindow = false;  // its inventory is that of an earlier term
+  bool complete = false;  // its inventory is, or it had none
 
   // Inventory's
   uint64_t pages = 0, pagesInAll = 0;  // that have come, and how many there are, when that is known
 
   // Outgoing's
   AnswerLog answers;
-  std::map<OrderId, rpc::Order> orders;     // sent, not answered
+  std::map<OrderId, rpc::Order> orders;  // sent, not answered
 
   // Routes'. Keys with a replica on its SSD, by the life of the SSD. Those of other lives than ssdLife leave the routes in slices.
   std::map<Incarnation, std::set<KeyEntry*, ByName>> onSsd;
@@ -101,7 +101,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::map<OrderId, uint64_t> unstaging;     // by the Unstage in `orders`: the offset of the extent that it frees
 
   // Invalidations'
-  std::vector<rpc::Version> invalidations;   // to be sent when the batch under way has been answered
+  std::vector<rpc::Version> invalidations;  // to be sent when the batch under way has been answered
   bool invalidating = false;
 
   // SpaceQueue's
@@ -111,7 +111,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Drain drain = Drain::no;
   bool draining() const { return drain != Drain::no; }
   bool finishing() const { return drain >= Drain::finishing; }
-  std::vector<uint64_t> toMove;    // extents not looked at yet
+  std::vector<uint64_t> toMove;  // extents not looked at yet
   Time retryMove{0};
 };
 

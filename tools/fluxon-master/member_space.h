@@ -87,10 +87,10 @@ class MemberSpace {
   std::vector<uint64_t> takeVictims(uint64_t bytes, uint64_t extents, size_t limit);
   // As victims those that answered busy the last time, until their sum is `bytes`; none twice before retryBusy().
   std::vector<uint64_t> takeBusy(uint64_t bytes, size_t limit);
-  void reclaimBusy(uint64_t offset);   // reclaiming → routed; no victim before retryBusy()
-  void reclaimed(uint64_t offset);     // reclaiming → free
+  void reclaimBusy(uint64_t offset);  // reclaiming → routed; no victim before retryBusy()
+  void reclaimed(uint64_t offset);    // reclaiming → free
   void retryBusy() { policy_.retryBusy(); }
-  void retry(uint64_t offset);         // this one alone, if it was busy: what made it so is over
+  void retry(uint64_t offset);  // this one alone, if it was busy: what made it so is over
 
   uint64_t capacity() const { return allocator_.capacity(); }
   uint64_t freeBytes() const { return allocator_.freeBytes(); }
@@ -121,7 +121,7 @@ class MemberSpace {
   ExtentAllocator allocator_;
   EvictionPolicy policy_;
   uint64_t maxExtents_;
-  uint64_t reclaiming_ = 0;  // extents being reclaimed
+  uint64_t reclaiming_ = 0;                       // extents being reclaimed
   std::unordered_map<uint64_t, Record> records_;  // by offset
   uint64_t bytes_[kUses] = {};
   uint64_t leasedBytes_ = 0;

@@ -45,8 +45,8 @@ class Puts {
   void memberEnded(Member&);
 
   // What the puts under way of a key are to know.
-  static void passed(KeyEntry&);       // another put of the key became its route
-  static void superseded(KeyEntry&);   // the key was deleted
+  static void passed(KeyEntry&);      // another put of the key became its route
+  static void superseded(KeyEntry&);  // the key was deleted
 
   uint64_t inFlight() const;
   Duration oldest(Time now) const;

@@ -11,8 +11,8 @@ namespace fluxon::master {
 // May be carried out more than once: a heartbeat, or an answer to an order, which is known by the order's id. So however far the ids of an
 // owner have run ahead, its lease goes on, and nobody waits for it for ever.
 inline bool repeatable(const rpc::Request& request) {
-  return request.is<rpc::Heartbeat>() || request.is<rpc::InvalidateDone>() || request.is<rpc::ReclaimDone>() ||
-         request.is<rpc::Staged>() || request.is<rpc::Unstaged>();
+  return request.is<rpc::Heartbeat>() || request.is<rpc::InvalidateDone>() || request.is<rpc::ReclaimDone>() || request.is<rpc::Staged>() ||
+         request.is<rpc::Unstaged>();
 }
 
 // What an owner that has not listed its values yet may say.

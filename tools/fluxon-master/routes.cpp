@@ -93,9 +93,8 @@ void Routes::sweepSlice() {
       if (record->key) loseFreed(*record->key, member);
       continue;
     }
-    const auto life = std::find_if(member.onSsd.begin(), member.onSsd.end(), [&](const auto& each) {
-      return all || each.first != member.ssdLife;
-    });
+    const auto life =
+        std::find_if(member.onSsd.begin(), member.onSsd.end(), [&](const auto& each) { return all || each.first != member.ssdLife; });
     if (life == member.onSsd.end()) return sweeps_.pop_front();
     lose(**life->second.begin(), member, Medium::ssd);
   }

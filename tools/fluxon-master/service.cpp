@@ -67,11 +67,11 @@ class Service::OperatorServer final : public schema::Operator::Server {
     unsigned i = 0;
     for (const auto& [node, member] : members) {
       auto out = list[i++];
-      const char* state = member->state == MemberState::left     ? "left"
+      const char* state = member->state == MemberState::left        ? "left"
                           : member->state == MemberState::fenced    ? "fenced"
                           : !member->connected                      ? "silent"
                           : member->state == MemberState::reporting ? "reporting"
-                          : member->draining()                        ? "draining"
+                          : member->draining()                      ? "draining"
                                                                     : "joined";
       out.setNode(node);
       out.setState(state);
@@ -103,11 +103,10 @@ class Service::OperatorServer final : public schema::Operator::Server {
     const auto params = context.getParams();
     const uint32_t limit = pageOf(params.getLimit());
     std::vector<const KeyEntry*> page;
-    service_.core_.table().list(rpc::toString(params.getPrefix()), rpc::toString(params.getAfter()), limit + 1,
-                                [&](const KeyEntry& entry) {
-                                  page.push_back(&entry);
-                                  return true;
-                                });
+    service_.core_.table().list(rpc::toString(params.getPrefix()), rpc::toString(params.getAfter()), limit + 1, [&](const KeyEntry& entry) {
+      page.push_back(&entry);
+      return true;
+    });
     const bool more = page.size() > limit;
     if (more) page.pop_back();
     auto list = context.getResults().initRoutes(static_cast<unsigned>(page.size()));
@@ -162,8 +161,8 @@ class Service::OperatorServer final : public schema::Operator::Server {
   kj::Promise<void> evict(EvictContext context) override {
     const auto params = context.getParams();
     const std::string node = rpc::toString(params.getNode());
-    const Error error = params.getPercent() > 100 ? Error{Code::invalidArgument, "percent"}
-                                                  : service_.core_.evictTo(node, params.getPercent(), bootTime());
+    const Error error =
+        params.getPercent() > 100 ? Error{Code::invalidArgument, "percent"} : service_.core_.evictTo(node, params.getPercent(), bootTime());
     log::info("evict to " + std::to_string(params.getPercent()) + " %: " + (error.ok() ? "begun" : error.message()));
     context.getResults().setCode(static_cast<uint16_t>(error.code));
     context.getResults().setDetail(rpc::textOf(error.detail));
@@ -360,10 +359,11 @@ std::string Service::health(bool& healthy) const {
     if (member->lives()) ++(member->connected ? joined : silent);
   }
   healthy = writer_.error().ok();
-  return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"cluster\":" +
-         jsonString(core_.identity().cluster) + ",\"term\":" + std::to_string(core_.identity().term.value) + ",\"recovering\":" +
-         (core_.recovering() ? "true" : "false") + ",\"owners\":" + std::to_string(joined) + ",\"silent\":" + std::to_string(silent) +
-         ",\"listen\":" + jsonString(listen_) + ",\"error\":" + jsonString(writer_.error().ok() ? "" : writer_.error().message()) + "}";
+  return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") +
+         ",\"cluster\":" + jsonString(core_.identity().cluster) + ",\"term\":" + std::to_string(core_.identity().term.value) +
+         ",\"recovering\":" + (core_.recovering() ? "true" : "false") + ",\"owners\":" + std::to_string(joined) +
+         ",\"silent\":" + std::to_string(silent) + ",\"listen\":" + jsonString(listen_) +
+         ",\"error\":" + jsonString(writer_.error().ok() ? "" : writer_.error().message()) + "}";
 }
 
 std::string Service::metrics() const {

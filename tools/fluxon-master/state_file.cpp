@@ -81,7 +81,7 @@ Result<DurableState> parseState(const std::string& text, const std::string& name
     }
   }
   for (const auto& [name, given] : {std::pair{"cluster", !state.cluster.empty()}, std::pair{"cluster-id", !state.clusterId.empty()},
-                                     std::pair{"term", hasTerm}, std::pair{"lease-ms", hasLease}}) {
+                                    std::pair{"term", hasTerm}, std::pair{"lease-ms", hasLease}}) {
     if (!given) return damaged(std::string("incomplete, no line '") + name + "'");
   }
   return state;

@@ -20,8 +20,9 @@ Transfer& Transfers::begin(Member& to, OperationId get, Transfer transfer) {
 OrderId Transfers::replicate(const KeyEntry& entry, Member& source, Member& to, std::optional<rpc::Exported> exported, uint64_t timeLeftMs,
                              Transfer transfer) {
   if (!reachable(source, to)) return {};
-  const OrderId id = out_.order(to, rpc::Replicate{{}, std::string(entry.key), transfer.putId, transfer.bytes, transfer.offset,
-                                                   peerOf(source), exported, timeLeftMs});
+  const OrderId id = out_.order(
+      to,
+      rpc::Replicate{{}, std::string(entry.key), transfer.putId, transfer.bytes, transfer.offset, peerOf(source), exported, timeLeftMs});
   transfer.key->transfers.emplace_back(to, id);
   to.transfers.emplace(id, std::move(transfer));
   return id;
@@ -64,7 +65,7 @@ void Transfers::drop(Member& member, TransferId id, Place place) {
     const auto its = origin.puts.find(put->put);
     FLUXON_CHECK(its != origin.puts.end(), "a transfer of a put that is over");
     const OperationId done = its->second.home->done;
-    its->second.home.reset();        // nothing there to give up
+    its->second.home.reset();         // nothing there to give up
     puts_.abandon(origin, put->put);  // of the same key: forgets the entry if nothing is left of it
     return out_.refuse(origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
   }

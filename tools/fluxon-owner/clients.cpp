@@ -163,8 +163,10 @@ kj::Promise<void> Clients::converse(shm::Descriptor socket) {
     using Observer = kj::UnixEventPort::FdObserver;
     auto observer = kj::heap<Observer>(daemon_.port(), socket.get(), Observer::OBSERVE_READ);
     auto readable = observer->whenBecomesReadable();
-    return daemon_.timer().timeoutAfter(5 * kj::SECONDS, kj::mv(readable)).attach(kj::mv(observer)).then(
-        [this, socket = std::move(socket)]() mutable { return converse(std::move(socket)); });
+    return daemon_.timer()
+        .timeoutAfter(5 * kj::SECONDS, kj::mv(readable))
+        .attach(kj::mv(observer))
+        .then([this, socket = std::move(socket)]() mutable { return converse(std::move(socket)); });
   }
   if (n == 0) return kj::READY_NOW;
   if (n == static_cast<ssize_t>(sizeof first.ssdd) && std::memcmp(first.ssdd.magic, ssd::kSsddAttachMagic, 8) == 0) {

@@ -65,7 +65,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   struct Events {
     std::function<void(Caller, Command)> command;
     std::function<void(ClientId)> gone;
-    std::function<void()> slice;  // after a slice of commands
+    std::function<void()> slice;                                                // after a slice of commands
     std::function<void(shm::Descriptor& socket, const ssd::SsddAttach&)> ssdd;  // an ssdd wants to attach
   };
   Clients(rpc::Daemon&, NodeFiles&, uint64_t maxClients, Events);
@@ -93,7 +93,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   struct Client {
     ClientId id;
     std::shared_ptr<ClientMap> map;
-    shm::Descriptor file;    // our own description: a flock that succeeds on it proves the end
+    shm::Descriptor file;  // our own description: a flock that succeeds on it proves the end
     shm::Descriptor socket, bell;
     kj::Own<kj::UnixEventPort::FdObserver> observer, bellObserver;
     kj::Promise<void> ringing = nullptr;  // waits for the bell
@@ -129,7 +129,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   shm::Descriptor listener_;
   kj::Own<kj::UnixEventPort::FdObserver> listenerObserver_;
   std::map<ClientId, Client> clients_;
-  ClientId served_;         // the last one whose command was run
+  ClientId served_;     // the last one whose command was run
   bool looks_ = false;  // a look is to come
   Touches touches_;
   ClientId touched_;  // the last one whose touches were taken

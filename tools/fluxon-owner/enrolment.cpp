@@ -26,8 +26,8 @@ Error Enrolment::met(const rpc::Hello& hello, Time now) {
   const uint64_t highest = before == cluster ? header_.highestTerm.load(std::memory_order_relaxed) : 0;
   const bool known = hello.term.value == highest && hello.master.value == header_.highestMaster.load(std::memory_order_relaxed);
   if (hello.term.value < highest || (hello.term.value == highest && !known)) {
-    return {Code::unavailable, "the master of term " + std::to_string(hello.term.value) + " has been replaced by one of term " +
-                                   std::to_string(highest)};
+    return {Code::unavailable,
+            "the master of term " + std::to_string(hello.term.value) + " has been replaced by one of term " + std::to_string(highest)};
   }
   met_ = hello.term;
   metMaster_ = hello.master;

@@ -64,7 +64,7 @@ class Enrolment {
   std::string cluster_;
   rpc::Registration registration_;
   std::vector<rpc::MasterMessage> early_;
-  Term term_, met_;                 // joined, and of the present connection; 0: none
+  Term term_, met_;  // joined, and of the present connection; 0: none
   Incarnation master_, metMaster_;
   bool anew_ = true;
   bool joined_ = false;

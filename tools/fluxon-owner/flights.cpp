@@ -55,16 +55,18 @@ std::optional<uint64_t> Flights::start(Flight flight, Fetch fetch, Time now) {
   const auto* get = std::get_if<ForGet>(&flight.purpose);
   const auto* copy = std::get_if<Copy>(&flight.purpose);
   const OperationId operation = get ? get->get : OperationId(copy ? copy->order.value : std::get<Homecoming>(flight.purpose).order.value);
-  const std::optional<uint32_t> slot = directory_.grant(fetch.key, keyHash(fetch.key), fetch.offset, fetch.bytes,
-                                                        fetch.ssd ? kSsdWriter.value : 0, operation);
+  const std::optional<uint32_t> slot =
+      directory_.grant(fetch.key, keyHash(fetch.key), fetch.offset, fetch.bytes, fetch.ssd ? kSsdWriter.value : 0, operation);
   if (!slot) {
     ++counters_.flightsWithoutSlot;
     report(flight.purpose, Code::noSpace);
     retirement_.freeExtent(fetch.offset);
     return std::nullopt;
   }
-  if (fetch.ssd) ssd_.countLoad();
-  else ++counters_.fetches;
+  if (fetch.ssd)
+    ssd_.countLoad();
+  else
+    ++counters_.fetches;
   flight.slot = *slot;
   flight.since = now;
   if (fetch.ssd) flight.load = ssd_.loadBegins(now);
@@ -105,8 +107,10 @@ void Flights::fetched(uint64_t id, const Error& error, Time now) {
 
 void Flights::arrived(const Flight& flight, const Interests& waited) {
   const uint64_t bytes = directory_.payloadBytes(flight.slot);
-  if (flight.load) ssd_.countLoaded(bytes);
-  else counters_.fetchedBytes += bytes;
+  if (flight.load)
+    ssd_.countLoaded(bytes);
+  else
+    counters_.fetchedBytes += bytes;
   directory_.submit(flight.slot);
   if (std::holds_alternative<Homecoming>(flight.purpose))
     publications_.submitted(flight.slot, retirement_.retireOlder(flight.slot, flight.putId));
@@ -127,8 +131,10 @@ void Flights::arrived(const Flight& flight, const Interests& waited) {
 
 void Flights::failed(const Flight& flight, const std::string& key, const Error& error, Interests waited, Time now) {
   report(flight.purpose, error.code);
-  if (flight.load) ssd_.countFailedLoad();
-  else ++counters_.fetchesFailed;
+  if (flight.load)
+    ssd_.countFailedLoad();
+  else
+    ++counters_.fetchesFailed;
   retirement_.free(flight.slot);
   const std::string why = "node " + flight.node + ": " + error.message();
   const bool fromSsd = flight.source == shm::AnswerSource::ssd || flight.source == shm::AnswerSource::peerSsd;

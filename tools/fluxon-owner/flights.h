@@ -48,7 +48,7 @@ class Flights {
   struct Homecoming {  // by order, too: the value of a put that is exported at the owner of its client
     OrderId order;
   };
-  struct Nobody {};    // its term is over
+  struct Nobody {};  // its term is over
   using Purpose = std::variant<ForGet, Copy, Homecoming, Nobody>;
 
   Flights(shm::DirectoryWriter& directory, uint64_t segmentBytes, Host& host, MasterCalls& calls, const Standing& standing,

@@ -53,8 +53,10 @@ void Gets::ask(Caller caller, Command command, Time now) {
   std::optional<Command> asks = controls_.joinOrAsk(caller, std::move(command));
   if (!asks) return;
   rpc::GetStart start{.key = asks->key, .avoid = asks->avoid, .timeLeftMs = timeLeftMs(asks->deadline, now)};
-  if (asks->get.bringHere) start.neighbours = rpc::NeighbourUse::copy;
-  else if (asks->far) start.neighbours = rpc::NeighbourUse::none;
+  if (asks->get.bringHere)
+    start.neighbours = rpc::NeighbourUse::copy;
+  else if (asks->far)
+    start.neighbours = rpc::NeighbourUse::none;
   calls_.send(std::move(start), caller, std::move(*asks));
 }
 

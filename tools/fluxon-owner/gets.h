@@ -22,7 +22,12 @@ class Gets {
  public:
   Gets(std::string node, const shm::DirectoryWriter& directory, Host& host, MasterCalls& calls, const Standing& standing,
        KeyControls& controls, Flights& flights)
-      : node_(std::move(node)), directory_(directory), host_(host), calls_(calls), standing_(standing), controls_(controls),
+      : node_(std::move(node)),
+        directory_(directory),
+        host_(host),
+        calls_(calls),
+        standing_(standing),
+        controls_(controls),
         flights_(flights) {}
 
   void get(Caller, Command, Time now);

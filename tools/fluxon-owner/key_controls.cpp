@@ -85,8 +85,10 @@ Interests KeyControls::takeWaiting(Control& control, uint64_t flight) {
   Interests taken;
   std::deque<Waiting> left;
   for (Waiting& each : control.waiting) {
-    if (each.flight == flight) taken.push_back(std::move(each.interest));
-    else left.push_back(std::move(each));
+    if (each.flight == flight)
+      taken.push_back(std::move(each.interest));
+    else
+      left.push_back(std::move(each));
   }
   control.waiting = std::move(left);
   return taken;

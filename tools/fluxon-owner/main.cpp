@@ -45,8 +45,8 @@ int run(const Options& options) {
   if (!paths) return fail(paths.error());
   Result<std::unique_ptr<NodeFiles>> files = NodeFiles::create(*paths, options.node, config.owner, group.value(), newIncarnation());
   if (!files) return fail(files.error());
-  log::info("segment " + formatSize(config.owner.segmentBytes) + ", directory for " + std::to_string(config.owner.maxKeys) + " keys: " +
-            formatSize((*files)->fileBytes() - config.owner.segmentBytes) + ", " + (*files)->paths().nodeDir(options.node));
+  log::info("segment " + formatSize(config.owner.segmentBytes) + ", directory for " + std::to_string(config.owner.maxKeys) +
+            " keys: " + formatSize((*files)->fileBytes() - config.owner.segmentBytes) + ", " + (*files)->paths().nodeDir(options.node));
 
   Service service(daemon, **files, config, *access);
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});

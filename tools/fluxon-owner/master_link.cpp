@@ -49,21 +49,23 @@ MasterLink::MasterLink(rpc::Daemon& daemon, rpc::Access& access, Place place, En
 MasterLink::~MasterLink() = default;
 
 kj::Promise<void> MasterLink::run() {
-  return converse().catch_([this](kj::Exception&& error) {
-    const std::string text = error.getDescription().cStr();
-    if (text != lastError_) log::warn("master: " + text);
-    lastError_ = text;
-    core_.apart(text);
-  }).then([this]() -> kj::Promise<void> {
-    connection_ = nullptr;
-    queue_.clear();
-    enrolment_.lost();
-    changed_();
-    if (leaving_) return kj::READY_NOW;
-    const int64_t pause = pauseMs_;
-    pauseMs_ = std::min<int64_t>(pauseMs_ * 2, 1000);
-    return daemon_.timer().afterDelay(pause * kj::MILLISECONDS).then([this] { return run(); });
-  });
+  return converse()
+      .catch_([this](kj::Exception&& error) {
+        const std::string text = error.getDescription().cStr();
+        if (text != lastError_) log::warn("master: " + text);
+        lastError_ = text;
+        core_.apart(text);
+      })
+      .then([this]() -> kj::Promise<void> {
+        connection_ = nullptr;
+        queue_.clear();
+        enrolment_.lost();
+        changed_();
+        if (leaving_) return kj::READY_NOW;
+        const int64_t pause = pauseMs_;
+        pauseMs_ = std::min<int64_t>(pauseMs_ * 2, 1000);
+        return daemon_.timer().afterDelay(pause * kj::MILLISECONDS).then([this] { return run(); });
+      });
 }
 
 kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
@@ -79,30 +81,33 @@ kj::Promise<kj::Own<kj::AsyncIoStream>> MasterLink::connect() {
 
 // One connection, from its beginning to its end.
 kj::Promise<void> MasterLink::converse() {
-  return kj::evalNow([this] { return connect(); }).then([this](kj::Own<kj::AsyncIoStream> stream) {
-    ++connections_;
-    auto client = kj::heap<capnp::TwoPartyClient>(*stream);
-    schema::Master::Client master = client->bootstrap().castAs<schema::Master>();
-    Connection& connection =
-        *connection_.emplace(kj::heap<Connection>(Connection{kj::mv(stream), kj::mv(client), kj::mv(master), nullptr}));
-    return connection.master.helloRequest().send();
-  }).then([this](capnp::Response<schema::Master::HelloResults> hello) {
-    const rpc::Hello said{rpc::toString(hello.getClusterId()), rpc::toString(hello.getCluster()), Term(hello.getTerm()),
-                          Incarnation(hello.getMaster()), hello.getProtocol()};
-    if (Error error = enrolment_.met(said, bootTime()); !error.ok()) refuse(error);
-    return enroll();
-  }).then([this] {
-    auto paf = kj::newPromiseAndFulfiller<void>();
-    broken_ = kj::mv(paf.fulfiller);
-    return KJ_ASSERT_NONNULL(connection_)->client->onDisconnect().exclusiveJoin(kj::mv(paf.promise));
-  }).then([this] {
-    if (!leaving_) log::warn("master: the connection is lost");
-  });
+  return kj::evalNow([this] { return connect(); })
+      .then([this](kj::Own<kj::AsyncIoStream> stream) {
+        ++connections_;
+        auto client = kj::heap<capnp::TwoPartyClient>(*stream);
+        schema::Master::Client master = client->bootstrap().castAs<schema::Master>();
+        Connection& connection =
+            *connection_.emplace(kj::heap<Connection>(Connection{kj::mv(stream), kj::mv(client), kj::mv(master), nullptr}));
+        return connection.master.helloRequest().send();
+      })
+      .then([this](capnp::Response<schema::Master::HelloResults> hello) {
+        const rpc::Hello said{rpc::toString(hello.getClusterId()), rpc::toString(hello.getCluster()), Term(hello.getTerm()),
+                              Incarnation(hello.getMaster()), hello.getProtocol()};
+        if (Error error = enrolment_.met(said, bootTime()); !error.ok()) refuse(error);
+        return enroll();
+      })
+      .then([this] {
+        auto paf = kj::newPromiseAndFulfiller<void>();
+        broken_ = kj::mv(paf.fulfiller);
+        return KJ_ASSERT_NONNULL(connection_)->client->onDisconnect().exclusiveJoin(kj::mv(paf.promise));
+      })
+      .then([this] {
+        if (!leaving_) log::warn("master: the connection is lost");
+      });
 }
 
 kj::Promise<void> MasterLink::enroll() {
-  if (!enrolment_.ready())
-    return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return enroll(); });
+  if (!enrolment_.ready()) return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return enroll(); });
   auto call = KJ_ASSERT_NONNULL(connection_)->master.registerRequest();
   rpc::encode(enrolment_.begin(newIncarnation(), bootTime()), call.initRegistration());
   call.setOwner(kj::heap<OwnerServer>(*this, registration().incarnation));
@@ -140,8 +145,8 @@ void MasterLink::send(const rpc::Request& request) {
 
 void MasterLink::flush() {
   if (queue_.empty() || !joined()) return;
-  KJ_IF_MAYBE(connection, connection_) {
-    KJ_IF_MAYBE(session, (*connection)->session) {
+  KJ_IF_MAYBE (connection, connection_) {
+    KJ_IF_MAYBE (session, (*connection)->session) {
       auto call = session->submitRequest();
       rpc::encode(queue_, call.initRequests(static_cast<unsigned>(queue_.size())));
       const OwnerCore::Unanswered unanswered = core_.unanswered();
@@ -150,16 +155,17 @@ void MasterLink::flush() {
       for (unsigned i = 0; i < stragglers.size(); ++i) stragglers.set(i, unanswered.stragglers[i].value);
       queue_.clear();
       answered_ = nullptr;
-      tasks_.add(call.send().then([this, life = registration().incarnation](capnp::Response<schema::Session::SubmitResults> result) {
-        received(life, result.getMessages());
-        // Dropping a response tells the master that it is finished with: kept, that travels with the next call.
-        answered_ = kj::heap(kj::mv(result));
-      },
-                                  [this](kj::Exception&& error) {
-        if (error.getType() == kj::Exception::Type::DISCONNECTED) return;
-        log::error(std::string("master refused a request: ") + error.getDescription().cStr());
-        if (broken_.get() != nullptr) broken_->fulfill();
-      }));
+      tasks_.add(call.send().then(
+          [this, life = registration().incarnation](capnp::Response<schema::Session::SubmitResults> result) {
+            received(life, result.getMessages());
+            // Dropping a response tells the master that it is finished with: kept, that travels with the next call.
+            answered_ = kj::heap(kj::mv(result));
+          },
+          [this](kj::Exception&& error) {
+            if (error.getType() == kj::Exception::Type::DISCONNECTED) return;
+            log::error(std::string("master refused a request: ") + error.getDescription().cStr());
+            if (broken_.get() != nullptr) broken_->fulfill();
+          }));
     }
   }
 }
@@ -179,8 +185,8 @@ void MasterLink::check() {
 kj::Promise<void> MasterLink::leave(Values values) {
   leaving_ = true;
   kj::Promise<void> told = kj::READY_NOW;
-  KJ_IF_MAYBE(connection, connection_) {
-    KJ_IF_MAYBE(session, (*connection)->session) {
+  KJ_IF_MAYBE (connection, connection_) {
+    KJ_IF_MAYBE (session, (*connection)->session) {
       auto call = session->leaveRequest();
       call.setKeeps(values == Values::kept);
       told = call.send().ignoreResult();

@@ -25,8 +25,8 @@ namespace fluxon::owner {
 class MasterLink final : private kj::TaskSet::ErrorHandler {
  public:
   struct Place {
-    std::string socket;   // of a master on this host
-    Endpoint master;      // on another host; off: by the socket
+    std::string socket;  // of a master on this host
+    Endpoint master;     // on another host; off: by the socket
   };
   MasterLink(rpc::Daemon&, rpc::Access&, Place, Enrolment, OwnerCore&, std::function<void()> changed);
   ~MasterLink();

@@ -141,7 +141,7 @@ Error NodeFiles::mayReplace(const Config::Owner& config) const {
 // corrupt: they are not whole, or no regular files; else they may be whole, and this process cannot open or map them.
 Error NodeFiles::adoptFiles() {
   if (!there("directory")) return {Code::miss, ""};
-  const auto open = [&](const char* name, const char (&magic)[9], uint64_t bytes, shm::MappedFile& map) -> Error {
+  const auto open = [&](const char* name, const char(&magic)[9], uint64_t bytes, shm::MappedFile& map) -> Error {
     if (!there(name)) return {Code::corrupt, file(name) + " is not there"};
     Result<shm::MappedFile> opened = shm::MappedFile::open(file(name), shm::Access::readWrite);
     if (!opened) return opened.error();

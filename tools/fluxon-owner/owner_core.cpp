@@ -42,7 +42,8 @@ void OwnerCore::command(Caller caller, Command command, Time now) {
   using Kind = shm::CommandKind;
   switch (command.kind) {
     case Kind::get: gets_.get(caller, std::move(command), now); break;
-    case Kind::putStart: case Kind::putInline: puts_.start(caller, std::move(command), now); break;
+    case Kind::putStart:
+    case Kind::putInline: puts_.start(caller, std::move(command), now); break;
     case Kind::commit: puts_.commit(caller, command, now); break;
     case Kind::abort: puts_.abort(caller, command, now); break;
     case Kind::scrub: ssd_.scrub(caller); break;
@@ -73,8 +74,10 @@ void OwnerCore::lapse(Time now) {
 // --- the master
 
 void OwnerCore::message(const rpc::MasterMessage& message, Time now) {
-  if (const auto* reply = std::get_if<rpc::Reply>(&message)) replies_.heard(*reply, now);
-  else orders_.carryOut(message, now);
+  if (const auto* reply = std::get_if<rpc::Reply>(&message))
+    replies_.heard(*reply, now);
+  else
+    orders_.carryOut(message, now);
   flush(now);
 }
 
@@ -89,8 +92,10 @@ void OwnerCore::fetched(uint64_t flight, const Error& error, Time now) {
 }
 
 void OwnerCore::unexported(ExportId id, Time now) {
-  if (rpc::isStaged(id)) stages_.unexported(id);
-  else exports_.unexported(id, now);
+  if (rpc::isStaged(id))
+    stages_.unexported(id);
+  else
+    exports_.unexported(id, now);
   flush(now);
 }
 
@@ -136,9 +141,7 @@ void OwnerCore::tick(Time now) {
   flush(now);
 }
 
-Time OwnerCore::nextWake() const {
-  return std::min({retirement_.nextWake(), standing_.nextWake(), retries_.nextWake(), ssd_.nextWake()});
-}
+Time OwnerCore::nextWake() const { return std::min({retirement_.nextWake(), standing_.nextWake(), retries_.nextWake(), ssd_.nextWake()}); }
 
 // What has piled up during one call goes to the master together.
 void OwnerCore::flush(Time now) {
@@ -228,8 +231,8 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
 }
 
 OwnerCounters OwnerCore::counters() const {
-  OwnerCounters all{puts_.counters(),   gets_.counters(),       flights_.counters(),   stages_.counters(),
-                    ssd_.counters(),    retirement_.counters(), inventory_.counters()};
+  OwnerCounters all{puts_.counters(), gets_.counters(),       flights_.counters(),  stages_.counters(),
+                    ssd_.counters(),  retirement_.counters(), inventory_.counters()};
   all.removes = questions_.removes();
   all.refused = replies_.refused();
   all.rejoins = rejoins_;

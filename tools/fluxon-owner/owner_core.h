@@ -134,8 +134,8 @@ class OwnerCore {
   size_t persists() const { return ssd_.persists(); }
   // How long the oldest of each has been open; 0: there is none.
   struct Ages {
-    Duration put{0};     // begun and not decided
-    Duration grant{0};   // of those, what its writer has not committed or given up
+    Duration put{0};    // begun and not decided
+    Duration grant{0};  // of those, what its writer has not committed or given up
     Duration flight{0}, exported{0};
   };
   Ages oldest(Time now) const;

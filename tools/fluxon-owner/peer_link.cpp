@@ -97,9 +97,8 @@ class PeerLink::Copier {
     const Time deadline = std::min(fetch.deadline, bootTime() + kNeighbourPatience);
     std::unique_ptr<client::Client>& client = clients_[fetch.peer.node];
     if (!client) {
-      Result<std::unique_ptr<client::Client>> connected =
-          client::Client::connect(paths_.root, paths_.cluster, fetch.peer.node, "neighbour", false, deadline,
-                                  client::Attachment::As::owner);
+      Result<std::unique_ptr<client::Client>> connected = client::Client::connect(paths_.root, paths_.cluster, fetch.peer.node, "neighbour",
+                                                                                  false, deadline, client::Attachment::As::owner);
       if (!connected) return connected.error();
       client = std::move(connected).value();
     }
@@ -117,7 +116,9 @@ class PeerLink::Copier {
       return {Code::unavailable, "its segment was cut short"};
     }
     client::Held held;
-    if (Error error = client->get(fetch.key, [&] { return deadline; }, held); !error.ok()) {
+    if (Error error = client->get(
+            fetch.key, [&] { return deadline; }, held);
+        !error.ok()) {
       if (error.code != Code::miss) client = nullptr;
       return error;
     }
@@ -226,26 +227,25 @@ void PeerLink::fetch(Fetch fetch) {
   }
   const std::string to = fetch.peer.node + " " + toString(fetch.peer.incarnation);
   addresses_[to] = {fetch.peer.node, fetch.peer.incarnation, fetch.peer.link};
-  batch_[to].push_back({fetch.id, fetch.key, keyHash(fetch.key), fetch.putId, fetch.exportId.value,
-                        files_.segment() + fetch.offset, fetch.bytes, fetch.deadline,
-                        rpc::isStaged(fetch.exportId)});
+  batch_[to].push_back({fetch.id, fetch.key, keyHash(fetch.key), fetch.putId, fetch.exportId.value, files_.segment() + fetch.offset,
+                        fetch.bytes, fetch.deadline, rpc::isStaged(fetch.exportId)});
   if (std::exchange(flushing_, true)) return;
   // What was asked for in one turn of the loop goes down together.
   flush_ = kj::evalLater([this] {
-    flushing_ = false;
-    const Error failed = open();
-    auto batch = std::exchange(batch_, {});
-    for (auto& [peer, fetches] : batch) {
-      const link::PeerAddress address = addresses_.at(peer);
-      if (failed.ok() && !address.address.empty()) {
-        tcp_->fetch(address, std::move(fetches));
-        continue;
-      }
-      for (const link::Fetch& each : fetches)
-        events_.fetched(each.id, failed.ok() ? Error{Code::unavailable, "node " + address.node + " has no link"} : failed);
-    }
-    addresses_.clear();
-  }).eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "fetches", error); });
+             flushing_ = false;
+             const Error failed = open();
+             auto batch = std::exchange(batch_, {});
+             for (auto& [peer, fetches] : batch) {
+               const link::PeerAddress address = addresses_.at(peer);
+               if (failed.ok() && !address.address.empty()) {
+                 tcp_->fetch(address, std::move(fetches));
+                 continue;
+               }
+               for (const link::Fetch& each : fetches)
+                 events_.fetched(each.id, failed.ok() ? Error{Code::unavailable, "node " + address.node + " has no link"} : failed);
+             }
+             addresses_.clear();
+           }).eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "fetches", error); });
 }
 
 void PeerLink::cancelAll() {

@@ -77,7 +77,7 @@ class PeerLink {
   std::unique_ptr<link::TcpLink> tcp_;
   std::unique_ptr<Copier> copier_;
   kj::Own<kj::UnixEventPort::FdObserver> tcpObserver_, copierObserver_;
-  std::map<std::string, Incarnation> neighbours_;  // found to be ones
+  std::map<std::string, Incarnation> neighbours_;          // found to be ones
   std::map<std::string, std::vector<link::Fetch>> batch_;  // of one turn of the loop, by peer
   std::map<std::string, link::PeerAddress> addresses_;
   bool flushing_ = false;

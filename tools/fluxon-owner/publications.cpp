@@ -18,8 +18,7 @@ bool Publications::decided(uint32_t slot, Outcome outcome) {
 
 bool Publications::undecided(uint32_t except) const {
   bool found = false;
-  directory_.forEach(directory_.key(except), directory_.hash(except),
-                     [&](uint32_t slot) { found |= slot != except && isSubmitted(slot); });
+  directory_.forEach(directory_.key(except), directory_.hash(except), [&](uint32_t slot) { found |= slot != except && isSubmitted(slot); });
   return found;
 }
 

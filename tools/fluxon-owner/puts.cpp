@@ -93,8 +93,7 @@ void Puts::started(Call& call, const rpc::Reply& reply, Time now) {
     return controls_.close(asked.key, now);
   }
   const ClientId writer = isInline(command) ? ClientId() : call.caller.client;
-  const std::optional<uint32_t> slot =
-      directory_.grant(asked.key, keyHash(asked.key), given.offset, asked.bytes, writer.value, operation);
+  const std::optional<uint32_t> slot = directory_.grant(asked.key, keyHash(asked.key), given.offset, asked.bytes, writer.value, operation);
   if (!slot) {
     ++counters_.putsWithoutSlot;
     retirement_.freeExtent(given.offset);

@@ -9,11 +9,11 @@ namespace {
 std::optional<rpc::Request::Body> requestOf(const Command& command, uint64_t left) {
   using Kind = shm::CommandKind;
   switch (command.kind) {
-    case Kind::exists: case Kind::stat: return rpc::StatKey{.key = command.key, .timeLeftMs = left};
+    case Kind::exists:
+    case Kind::stat: return rpc::StatKey{.key = command.key, .timeLeftMs = left};
     case Kind::remove: return rpc::RemoveKey{.key = command.key, .timeLeftMs = left};
     case Kind::countPrefix: return rpc::CountKeys{.prefix = command.key, .timeLeftMs = left};
-    case Kind::list:
-      return rpc::ListKeys{.prefix = command.key, .after = command.extra, .limit = command.valueBytes, .timeLeftMs = left};
+    case Kind::list: return rpc::ListKeys{.prefix = command.key, .after = command.extra, .limit = command.valueBytes, .timeLeftMs = left};
     case Kind::leaseGrant: return rpc::LeaseGrant{.ttlMs = command.valueBytes};
     case Kind::leaseKeepAlive: return rpc::LeaseKeepAlive{.lease = command.lease};
     case Kind::leaseRevoke: return rpc::LeaseRevoke{.lease = command.lease, .timeLeftMs = left};
@@ -40,8 +40,10 @@ bool Questions::ask(Caller caller, const Command& command, Time now) {
   std::optional<rpc::Request::Body> request = requestOf(command, timeLeftMs(command.deadline, now));
   if (!request) return false;
   removes_ += command.kind == shm::CommandKind::remove;
-  if (standing_.takesRequests(now)) calls_.send(std::move(*request), caller);
-  else host_.answerCode(caller, Code::unavailable, standing_.noLease());
+  if (standing_.takesRequests(now))
+    calls_.send(std::move(*request), caller);
+  else
+    host_.answerCode(caller, Code::unavailable, standing_.noLease());
   return true;
 }
 

@@ -33,8 +33,10 @@ void Replies::hand(Call& call, const rpc::Reply& reply, Time now) {
     Time now;
     void copyDecided() {
       const auto* copy = std::get_if<Call::Slot>(&call.about);
-      if (copy) to.flights.landed(copy->slot, reply, now);
-      else self.noteRefusal(reply.code);
+      if (copy)
+        to.flights.landed(copy->slot, reply, now);
+      else
+        self.noteRefusal(reply.code);
     }
     void operator()(const rpc::Heartbeat&) { to.standing.beatAnswered(reply.id, reply.code, now); }
     void operator()(const rpc::PutStart&) { to.puts.started(call, reply, now); }

@@ -187,7 +187,8 @@ std::vector<uint32_t> Retirement::adopt(bool worthless, const std::set<uint64_t>
     switch (directory_.state(slot)) {
       case shm::SlotState::free: break;
       case shm::SlotState::retired: add({slot}); break;
-      case shm::SlotState::committed: case shm::SlotState::reclaiming:
+      case shm::SlotState::committed:
+      case shm::SlotState::reclaiming:
         if (worthless) {
           FLUXON_MARK("owner: adopts a value that its last life was about to drop");
           retire(slot);
@@ -237,7 +238,8 @@ void Retirement::endTerm(Values values, const std::set<uint32_t>& busy) {
   retired_.clear();
   for (uint32_t slot = 0; slot < directory_.slotCount(); ++slot) {
     switch (directory_.state(slot)) {
-      case shm::SlotState::free: case shm::SlotState::granted: break;
+      case shm::SlotState::free:
+      case shm::SlotState::granted: break;
       case shm::SlotState::retired: retired_.push_back(slot); break;
       case shm::SlotState::pending:
         if (busy.count(slot)) break;

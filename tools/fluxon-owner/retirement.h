@@ -114,7 +114,7 @@ class Retirement {
   std::unordered_map<uint64_t, Scan> scans_;
   bool scanning_ = false;  // for retired slots
   uint64_t nextId_ = 1;
-  Time nextScan_{0};       // for retired slots
+  Time nextScan_{0};  // for retired slots
   std::vector<uint64_t> releases_;
   std::vector<rpc::MemoryReplica> dropped_;
   RetirementCounters counters_;

@@ -15,7 +15,7 @@ namespace fluxon::owner {
 namespace {
 
 constexpr Duration kFirstBeat = milliseconds(100);  // the master has not said yet how long leases are
-constexpr Duration kLastPuts = seconds(1);  // that an owner which stops waits for
+constexpr Duration kLastPuts = seconds(1);          // that an owner which stops waits for
 constexpr size_t kClientsScannedHere = 4;
 constexpr size_t kSlotsScannedHere = 64;
 
@@ -62,8 +62,7 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); },
                 [this](shm::Descriptor& socket, const ssd::SsddAttach& request) { ssd_.attach(socket, request); }}),
-      link_(daemon, access,
-            {files.paths().masterSocket(), config.common.master},
+      link_(daemon, access, {files.paths().masterSocket(), config.common.master},
             Enrolment(core_, files.header(), files.paths().cluster, registrationOf(files, config, peers_.hostId())), core_,
             [this] { run(); }),
       left_(nullptr),
@@ -150,23 +149,25 @@ kj::Promise<void> Service::eachSecond() {
   return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this]() -> kj::Promise<void> {
     if (stopping_) return kj::READY_NOW;
     auto job = std::make_shared<Job>(Job{clients_.files(), {}});
-    return daemon_.uv().work([this, job] {
-      job->loss = files_.look();
-      std::vector<const shm::ClientFile*> clients{&peers_.hazards()};
-      for (const auto& client : job->clients) clients.push_back(&client->shared());
-      const shm::DirectoryWriter& directory = files_.directory();
-      for (const uint64_t ref : shm::heldRefs(clients)) {
-        const uint32_t slot = shm::slotOfRef(ref);
-        if (slot < directory.slotCount() && directory.ref(slot) == ref) job->readBytes += extentBytes(directory.payloadBytes(slot));
-      }
-    }).then([this, job]() -> kj::Promise<void> {
-      readBytes_ = job->readBytes;
-      if (Error error = clients_.namesWhole(); job->loss.error.ok() && !error.ok())
-        job->loss = {std::move(error), NodeFiles::Loss::What::values};
-      if (job->loss.error.ok() || stopping_) return eachSecond();
-      lost(std::move(job->loss));
-      return kj::READY_NOW;
-    });
+    return daemon_.uv()
+        .work([this, job] {
+          job->loss = files_.look();
+          std::vector<const shm::ClientFile*> clients{&peers_.hazards()};
+          for (const auto& client : job->clients) clients.push_back(&client->shared());
+          const shm::DirectoryWriter& directory = files_.directory();
+          for (const uint64_t ref : shm::heldRefs(clients)) {
+            const uint32_t slot = shm::slotOfRef(ref);
+            if (slot < directory.slotCount() && directory.ref(slot) == ref) job->readBytes += extentBytes(directory.payloadBytes(slot));
+          }
+        })
+        .then([this, job]() -> kj::Promise<void> {
+          readBytes_ = job->readBytes;
+          if (Error error = clients_.namesWhole(); job->loss.error.ok() && !error.ok())
+            job->loss = {std::move(error), NodeFiles::Loss::What::values};
+          if (job->loss.error.ok() || stopping_) return eachSecond();
+          lost(std::move(job->loss));
+          return kj::READY_NOW;
+        });
   });
 }
 

@@ -35,9 +35,9 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
     std::function<void(const ssd::Message&)> message;
     std::function<void(uint64_t load, uint64_t bytes)> loading;
     std::function<void(uint64_t load, const Error&)> fetched;
-    std::function<void()> calm;      // what the ssdd of the last life may have written is over
-    std::function<void()> notComing; // no ssdd will come with what it had in the last life
-    std::function<void()> turn;  // after some of these
+    std::function<void()> calm;       // what the ssdd of the last life may have written is over
+    std::function<void()> notComing;  // no ssdd will come with what it had in the last life
+    std::function<void()> turn;       // after some of these
   };
   SsdLink(rpc::Daemon&, NodeFiles&, const Config&, Events);
 

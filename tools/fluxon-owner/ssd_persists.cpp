@@ -21,8 +21,8 @@ bool SsdPersists::stillThere(const Persist& persist) const {
 
 void SsdPersists::begin(uint64_t id, uint32_t slot, Time now) {
   ++counters_.persists;
-  persists_[id] = {Persist::State::queued,     directory_.ref(slot), std::string(directory_.key(slot)), directory_.putId(slot),
-                   directory_.payloadBytes(slot), now};
+  persists_[id] = {Persist::State::queued, directory_.ref(slot),          std::string(directory_.key(slot)),
+                   directory_.putId(slot), directory_.payloadBytes(slot), now};
   bySlot_[slot] = id;
   queue_.insert(id);
   pump(now);

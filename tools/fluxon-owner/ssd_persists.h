@@ -50,7 +50,7 @@ class SsdWatch {
 class SsdPersists {
  public:
   struct Settings {
-    size_t atOnce;           // told to ssdd; others wait here
+    size_t atOnce;  // told to ssdd; others wait here
     uint64_t segmentBytes;
   };
   SsdPersists(Settings settings, const shm::DirectoryWriter& directory, Host& host, MasterCalls& calls, Retirement& retirement,

@@ -10,7 +10,7 @@
 namespace fluxon::owner {
 namespace {
 
-constexpr Duration kPatience = seconds(1);  // for an invalidation, for a word of a list: ssdd never waits for a disk there
+constexpr Duration kPatience = seconds(1);               // for an invalidation, for a word of a list: ssdd never waits for a disk there
 constexpr Duration kEvictedPatience = milliseconds(10);  // what has gone from the SSD is told together
 constexpr size_t kEvictedAtOnce = 256;
 constexpr size_t kMostEvicted = 4096;  // told to the master and not answered; more wait for that

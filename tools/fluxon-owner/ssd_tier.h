@@ -48,8 +48,8 @@ class SsdTier {
   };
   // Loads are flights and stages. The extent of one that is left stays ssdd's to write until the host says that it has ended.
   struct Loads {
-    std::function<void(const char* why, Time now)> leaveAll;       // ssdd has ended
-    std::function<void(uint64_t task, Time now)> stalled;          // its device does nothing
+    std::function<void(const char* why, Time now)> leaveAll;  // ssdd has ended
+    std::function<void(uint64_t task, Time now)> stalled;     // its device does nothing
   };
   SsdTier(Settings, shm::DirectoryWriter&, Host&, MasterCalls&, const Standing&, Retirement&, Loads);
 
@@ -139,8 +139,8 @@ class SsdTier {
   uint64_t segmentBytes_;
   SsdWatch watch_;
   SsdPersists persists_;
-  Incarnation life_;  // attached; 0: none
-  Incarnation lost_;  // the last one that was: what the master knows of it is over, whatever it has, so it never comes again
+  Incarnation life_;        // attached; 0: none
+  Incarnation lost_;        // the last one that was: what the master knows of it is over, whatever it has, so it never comes again
   Incarnation toldLife_;    // what the master has heard
   bool described_ = false;  // a registration has said what is on the SSD
   bool awaited_;

@@ -23,8 +23,8 @@ void Stages::begin(const rpc::Stage& order, Time now) {
       !rpc::isStaged(order.to.id) || stages_.count(order.to.id) != 0)
     return refuse(Code::protocol);
   if (!ssd_.life()) return refuse(Code::miss);
-  const std::optional<uint32_t> slot = directory_.grant(order.key, keyHash(order.key), order.to.offset, order.bytes, kSsdWriter.value,
-                                                        OperationId(order.order.value));
+  const std::optional<uint32_t> slot =
+      directory_.grant(order.key, keyHash(order.key), order.to.offset, order.bytes, kSsdWriter.value, OperationId(order.order.value));
   if (!slot) {
     ++counters_.stagesWithoutSlot;
     return refuse(Code::noSpace);

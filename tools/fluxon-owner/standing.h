@@ -68,8 +68,8 @@ class Standing {
   MasterCalls& calls_;
   State state_ = State::apart;
   bool fenced_ = false;
-  Incarnation incarnation_;            // as which we have registered
-  Incarnation master_;                 // with which
+  Incarnation incarnation_;  // as which we have registered
+  Incarnation master_;       // with which
   Duration lease_{0};
   Time leaseFrom_{0};                  // reporting: the lease runs from here
   std::map<OperationId, Time> beats_;  // heartbeats under way: when they were sent

@@ -114,8 +114,10 @@ Devices::Devices(const std::vector<ssd::Root>& roots, const Settings& settings) 
   for (auto& device : devices_) device->thread = std::thread([this, &device = *device, each] { run(device, each); });
   for (size_t i = devices_.size(); i-- > 0;) {
     const Result<const char*> name = devices_[i]->engineName.get_future().get();
-    if (name) engine_ = name.value();
-    else error_ = name.error();
+    if (name)
+      engine_ = name.value();
+    else
+      error_ = name.error();
   }
 }
 
@@ -158,11 +160,19 @@ char* Devices::inSegment(uint64_t offset, uint64_t bytes) const {
 }
 
 void Devices::write(const WriteJob& job) {
-  give(job.shard, {Kind::written, job.id, 0, job.fileOffset, {job.keyHash, job.putId, job.payloadBytes, 0},
+  give(job.shard, {Kind::written,
+                   job.id,
+                   0,
+                   job.fileOffset,
+                   {job.keyHash, job.putId, job.payloadBytes, 0},
                    inSegment(job.segmentOffset, job.payloadBytes)});
 }
 void Devices::read(const ReadJob& job) {
-  give(job.shard, {Kind::readDone, job.id, 0, job.fileOffset, {0, PutId(), job.payloadBytes, job.payloadCrc},
+  give(job.shard, {Kind::readDone,
+                   job.id,
+                   0,
+                   job.fileOffset,
+                   {0, PutId(), job.payloadBytes, job.payloadCrc},
                    inSegment(job.segmentOffset, extentBytes(job.payloadBytes))});
 }
 void Devices::check(const CheckJob& job) {

@@ -327,8 +327,6 @@ void DeviceWorker::end(Job& job, std::vector<DiskResult>& results) {
   jobs_.erase(job.self);
 }
 
-void DeviceWorker::noteOldest() {
-  counters_.oldestNs.store(inEngine_.empty() ? 0 : inEngine_.front().began.ns, std::memory_order_relaxed);
-}
+void DeviceWorker::noteOldest() { counters_.oldestNs.store(inEngine_.empty() ? 0 : inEngine_.front().began.ns, std::memory_order_relaxed); }
 
 }  // namespace fluxon::ssdd

@@ -69,10 +69,10 @@ struct DeviceCounters {
 struct Order {
   DiskResult::Kind kind;  // written, readDone or checked
   JobId id;
-  size_t shard;           // of this device
+  size_t shard;  // of this device
   uint64_t fileOffset;
-  ssd::Record record;     // payloadCrc: not of a write
-  char* payload;          // in the segment; null for a check
+  ssd::Record record;  // payloadCrc: not of a write
+  char* payload;       // in the segment; null for a check
 };
 
 class DeviceWorker {
@@ -107,7 +107,7 @@ class DeviceWorker {
     Job* job;
     std::list<Io>::iterator self;
     Time began;
-    char* buffer;        // null: none
+    char* buffer;  // null: none
     uint64_t bufferBytes;
     uint64_t at, bytes;  // of the payload
     uint64_t requestBytes;
@@ -139,9 +139,9 @@ class DeviceWorker {
   Buffers buffers_;
   std::vector<FileRef> files_;  // by shard
   std::list<Job> jobs_;
-  std::deque<Job*> reads_;           // that may start another request, checks too
-  std::deque<Job*> writes_;          // that have not started all of theirs
-  std::list<Io> inEngine_;           // in the order in which they began
+  std::deque<Job*> reads_;   // that may start another request, checks too
+  std::deque<Job*> writes_;  // that have not started all of theirs
+  std::list<Io> inEngine_;   // in the order in which they began
   size_t readsInEngine_ = 0, writesInEngine_ = 0;
   uint64_t writeBytesInEngine_ = 0;
   std::vector<Completion> completions_;

@@ -22,7 +22,7 @@ using DeviceIndex = Id<struct DeviceIndexTag>;  // from 0
 struct WriteJob {
   JobId id;
   ShardId shard;
-  uint64_t fileOffset;     // of the record
+  uint64_t fileOffset;  // of the record
   uint64_t keyHash;
   PutId putId;
   uint64_t segmentOffset;  // of the payload
@@ -33,7 +33,7 @@ struct WriteJob {
 struct ReadJob {
   JobId id;
   ShardId shard;
-  uint64_t fileOffset;     // of the record
+  uint64_t fileOffset;  // of the record
   uint64_t payloadBytes;
   uint32_t payloadCrc;
   uint64_t segmentOffset;  // of the target, whose extent has extentBytes(payloadBytes)

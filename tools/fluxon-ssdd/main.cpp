@@ -43,14 +43,18 @@ int run(const Options& options) {
 
   Error error;
   auto failed = kj::newPromiseAndFulfiller<void>();
-  kj::Promise<void> opened = service.open().then([&](Error why) {
-    error = std::move(why);
-    if (!error.ok()) failed.fulfiller->fulfill();
-  }).eagerlyEvaluate([&](kj::Exception&& thrown) { failed.fulfiller->reject(kj::mv(thrown)); });
-  kj::Promise<void> announced = service.ready().then([&] {
-    log::info("ready: " + status);
-    rpc::announceReady(options.readyFd, status);
-  }).eagerlyEvaluate(nullptr);
+  kj::Promise<void> opened = service.open()
+                                 .then([&](Error why) {
+                                   error = std::move(why);
+                                   if (!error.ok()) failed.fulfiller->fulfill();
+                                 })
+                                 .eagerlyEvaluate([&](kj::Exception&& thrown) { failed.fulfiller->reject(kj::mv(thrown)); });
+  kj::Promise<void> announced = service.ready()
+                                    .then([&] {
+                                      log::info("ready: " + status);
+                                      rpc::announceReady(options.readyFd, status);
+                                    })
+                                    .eagerlyEvaluate(nullptr);
   daemon.stopped().exclusiveJoin(kj::mv(failed.promise)).wait(daemon.waitScope());
   if (!error.ok()) return fail(error);
   rpc::announceStopping();

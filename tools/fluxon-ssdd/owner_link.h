@@ -46,8 +46,7 @@ class Session {
 
 class OwnerLink {
  public:
-  OwnerLink(rpc::Daemon& daemon, shm::Paths paths, std::string node)
-      : daemon_(daemon), paths_(std::move(paths)), node_(std::move(node)) {}
+  OwnerLink(rpc::Daemon& daemon, shm::Paths paths, std::string node) : daemon_(daemon), paths_(std::move(paths)), node_(std::move(node)) {}
 
   // One try. fenced: what this ssdd has is worth nothing any more. Other errors: ask again.
   kj::Promise<Result<std::shared_ptr<Session>>> attach(const ssd::SsddAttach&);

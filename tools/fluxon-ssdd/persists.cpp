@@ -51,8 +51,10 @@ Result<size_t> SsdCore::choose(uint64_t payloadBytes, Time now) {
         tooSmall = true;
         continue;
       }
-      if (closed(device, now)) (device.state == DeviceState::full ? full : out) = true;
-      else best = Choice{at, device.shards[place], place};
+      if (closed(device, now))
+        (device.state == DeviceState::full ? full : out) = true;
+      else
+        best = Choice{at, device.shards[place], place};
       break;
     }
   }
@@ -105,8 +107,10 @@ void SsdCore::endPersist(uint64_t id, Code code) {
   uncount(ended->second);
   stalledPersists_ -= ended->second.stalled;
   persists_.erase(ended);
-  if (code == Code::tooLarge) ++counters_.tooLarge;
-  else if (code != Code::miss) ++counters_.persistsFailed;
+  if (code == Code::tooLarge)
+    ++counters_.tooLarge;
+  else if (code != Code::miss)
+    ++counters_.persistsFailed;
   tell(MessageKind::persisted, id, code);
 }
 
@@ -135,8 +139,10 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
     FLUXON_MARK("ssdd: a version dies while it is written");
     endPersist(id, Code::miss);
   }
-  if (device.writeErrors >= kDeviceErrors) takeOut(device, DeviceState::failing, now);
-  else if (shard.writeErrors >= kWriteErrors && !shard.retired) retire(shard, now);
+  if (device.writeErrors >= kDeviceErrors)
+    takeOut(device, DeviceState::failing, now);
+  else if (shard.writeErrors >= kWriteErrors && !shard.retired)
+    retire(shard, now);
   answerForgets();
   settle();
 }
@@ -187,8 +193,10 @@ void SsdCore::moveWaiting(Shard& shard, Time now) {
     persist.hold = std::monostate();
     releaseProbe(persist);
     uncount(persist);
-    if (wanted) place(id, persist, now);
-    else endPersist(id, Code::miss);
+    if (wanted)
+      place(id, persist, now);
+    else
+      endPersist(id, Code::miss);
   }
 }
 

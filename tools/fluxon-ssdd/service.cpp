@@ -16,10 +16,10 @@ namespace {
 using Kind = DiskResult::Kind;
 
 constexpr Duration kFirstPause = milliseconds(100), kLongestPause = seconds(1);  // between tries to attach
-constexpr auto kLockPause = 200 * kj::MILLISECONDS;                               // between tries to lock the shards
+constexpr auto kLockPause = 200 * kj::MILLISECONDS;                              // between tries to lock the shards
 constexpr auto kPublishPause = 100 * kj::MILLISECONDS;
 constexpr auto kLookPause = 1 * kj::SECONDS;  // between looks for the shard files
-constexpr Duration kStuck = seconds(5);  // an I/O this old is not healthy
+constexpr Duration kStuck = seconds(5);       // an I/O this old is not healthy
 constexpr int kMessagesAtOnce = 256;
 constexpr size_t kMostWaiting = 1024;  // messages for which the channel has no room: lists wait
 
@@ -267,18 +267,21 @@ kj::Promise<void> Service::tick() {
 kj::Promise<void> Service::lookForFiles(size_t device) {
   auto missing = std::make_shared<std::string>();
   const ssd::Root& root = roots_.roots[device];
-  return daemon_.timer().afterDelay(kLookPause).then([this, missing, &root] {
-    ++onWorkers_;
-    return daemon_.uv().work([missing, &root] { *missing = ssd::missingShard(root); });
-  }).then([this, missing, device]() -> kj::Promise<void> {
-    --onWorkers_;
-    if (stopping_) return kj::READY_NOW;
-    if (missing->empty()) return lookForFiles(device);
-    log::error(*missing + " has been removed: the device is not used any more, until fluxon-ssdd starts again");
-    core_->deviceGone(DeviceIndex(device), bootTime());
-    after();
-    return giveSpaceBack(device);
-  });
+  return daemon_.timer()
+      .afterDelay(kLookPause)
+      .then([this, missing, &root] {
+        ++onWorkers_;
+        return daemon_.uv().work([missing, &root] { *missing = ssd::missingShard(root); });
+      })
+      .then([this, missing, device]() -> kj::Promise<void> {
+        --onWorkers_;
+        if (stopping_) return kj::READY_NOW;
+        if (missing->empty()) return lookForFiles(device);
+        log::error(*missing + " has been removed: the device is not used any more, until fluxon-ssdd starts again");
+        core_->deviceGone(DeviceIndex(device), bootTime());
+        after();
+        return giveSpaceBack(device);
+      });
 }
 
 kj::Promise<void> Service::giveSpaceBack(size_t device) {
@@ -461,8 +464,8 @@ std::string Service::health(bool& healthy) const {
          "\",\"capacity_bytes\":" + std::to_string(capacity) + ",\"used_bytes\":" + std::to_string(used) +
          ",\"entries\":" + std::to_string(core_ ? core_->entries() : 0) + ",\"shards\":" + std::to_string(shards.size()) +
          ",\"shards_retired\":" + std::to_string(retired) + ",\"devices_out\":" + std::to_string(out) +
-         ",\"paused\":" + (paused ? "true" : "false") +
-         ",\"oldest_io_ms\":" + std::to_string(oldest.ms()) + ",\"error\":" + jsonString(error_) + "}";
+         ",\"paused\":" + (paused ? "true" : "false") + ",\"oldest_io_ms\":" + std::to_string(oldest.ms()) +
+         ",\"error\":" + jsonString(error_) + "}";
 }
 
 std::string Service::metrics() const {

@@ -154,8 +154,10 @@ void SsdCore::readDone(JobId job, const Error& error, Time now) {
 }
 
 void SsdCore::endLoad(uint64_t id, Code code) {
-  if (code == Code::miss) ++counters_.loadsMissed;
-  else if (code != Code::ok) ++counters_.loadsFailed;
+  if (code == Code::miss)
+    ++counters_.loadsMissed;
+  else if (code != Code::ok)
+    ++counters_.loadsFailed;
   tell(MessageKind::loaded, id, code);
 }
 
@@ -321,8 +323,13 @@ std::vector<ShardGauges> SsdCore::shards() const {
   std::vector<ShardGauges> shown;
   for (const Shard& shard : shards_) {
     const ShardRing& ring = *shard.ring;
-    shown.push_back({.retired = shard.retired, .capacityBytes = ring.capacity(), .headPosition = ring.head(), .tailPosition = ring.tail(),
-                     .usedBytes = ring.usedBytes(), .deadBytes = ring.deadBytes(), .entries = ring.committed(),
+    shown.push_back({.retired = shard.retired,
+                     .capacityBytes = ring.capacity(),
+                     .headPosition = ring.head(),
+                     .tailPosition = ring.tail(),
+                     .usedBytes = ring.usedBytes(),
+                     .deadBytes = ring.deadBytes(),
+                     .entries = ring.committed(),
                      .waiting = shard.waiting.size()});
   }
   for (const auto& [_, persist] : persists_) {

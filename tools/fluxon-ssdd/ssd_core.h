@@ -73,7 +73,7 @@ namespace fluxon::ssdd {
 
 // A persist is open until it is decided. An owner that has more at a time is told `tooMany`.
 constexpr size_t kMostPersists = 4096;
-constexpr size_t kMostLoads = 4096;    // of a device
+constexpr size_t kMostLoads = 4096;  // of a device
 constexpr size_t kMostForgets = 64;  // the next one is done(tooMany) at once, before its jobs have ended
 constexpr unsigned kWriteErrors = 3;
 constexpr unsigned kDeviceErrors = 3;
@@ -178,9 +178,9 @@ class SsdCore {
     bool probed = false;      // a persist has been let through and is not written yet
     uint64_t writeBytes = 0;  // of persists that wait or are written here, but for stalled ones
     size_t jobs = 0, loads = 0;
-    Time moved{0};            // the last end or progress of a job, or the first of a row began
+    Time moved{0};                             // the last end or progress of a job, or the first of a row began
     unsigned writeErrors = 0, readErrors = 0;  // in a row
-    std::deque<Walk> leaving;             // over what is being given up
+    std::deque<Walk> leaving;                  // over what is being given up
   };
   struct Persist {
     Version version;

@@ -17,8 +17,8 @@
 namespace fluxon::ctl {
 namespace {
 
-constexpr uint64_t kInline = 4096;   // values up to here travel with the command
-constexpr uint64_t kPage = 1000;     // keys of a listing at a time
+constexpr uint64_t kInline = 4096;          // values up to here travel with the command
+constexpr uint64_t kPage = 1000;            // keys of a listing at a time
 constexpr uint64_t kUnknownSegment = kGiB;  // of stdin that is read to a node whose segment cannot be asked
 
 Error asError(const Exception& exception) {
@@ -42,8 +42,11 @@ Result<Connection> connect(const Options& options) {
   if (!nodes) return nodes.error();
   for (const std::string& node : nodes.value()) {
     try {
-      return Connection{Client(ConnectOptions{.cluster = options.cluster, .node = node, .shmRoot = paths.value().root,
-                                              .name = "fluxonctl", .timeoutMs = options.callTimeoutMs()}),
+      return Connection{Client(ConnectOptions{.cluster = options.cluster,
+                                              .node = node,
+                                              .shmRoot = paths.value().root,
+                                              .name = "fluxonctl",
+                                              .timeoutMs = options.callTimeoutMs()}),
                         node};
     } catch (const Exception& exception) {
       error = asError(exception);
@@ -125,8 +128,8 @@ int get(Client& client, const Options& options) {
   if (toStdout && options.format == Format::table) error = writeAll(STDOUT_FILENO, holder->bytes(), "stdout");
   if (!error.ok()) return fail(error);
   if (options.format == Format::table) return 0;
-  std::vector<Cell> row = keyAnd(key, {version(PutId(holder->putId())), number("bytes", holder->size()),
-                                       text("source", sourceName(holder->source()))});
+  std::vector<Cell> row =
+      keyAnd(key, {version(PutId(holder->putId())), number("bytes", holder->size()), text("source", sourceName(holder->source()))});
   row.push_back(toStdout ? text("value_base64", base64(holder->text().data(), holder->size())) : text("file", options.file));
   Rows(Format::json).add(row);
   return 0;
@@ -195,10 +198,13 @@ int removeByPrefix(Client& client, const Options& options) {
   std::string after;
   for (std::vector<std::string> keys(1); !keys.empty();) {
     keys.clear();
-    client.list(options.prefix, after, kPage, [&](const ListedKey& listed) {
-      keys.emplace_back(listed.key);
-      return true;
-    }, options.callTimeoutMs());
+    client.list(
+        options.prefix, after, kPage,
+        [&](const ListedKey& listed) {
+          keys.emplace_back(listed.key);
+          return true;
+        },
+        options.callTimeoutMs());
     for (const std::string& key : keys) deleted += client.remove(key, options.callTimeoutMs());
     if (!keys.empty()) after = keys.back();
   }
@@ -227,8 +233,8 @@ int stat(Client& client, const Options& options) {
   std::vector<std::string> nodes;
   std::istringstream lines(found->nodes);
   for (std::string line; std::getline(lines, line);) nodes.push_back(line);
-  const std::vector<Cell> row = keyAnd(key, {version(PutId(found->putId)), number("bytes", found->length), id("lease", found->lease),
-                                             list("nodes", nodes)});
+  const std::vector<Cell> row =
+      keyAnd(key, {version(PutId(found->putId)), number("bytes", found->length), id("lease", found->lease), list("nodes", nodes)});
   Rows(options.format).add(row);
   return 0;
 }
@@ -262,19 +268,22 @@ int list(Client& client, const Options& options) {
   for (uint64_t left = options.limit == 0 ? UINT64_MAX : options.limit; left > 0;) {
     const uint64_t wanted = std::min(left, kPage);
     uint64_t got = 0;
-    client.list(options.prefix, after, wanted, [&](const ListedKey& listed) {
-      after = listed.key;
-      ++got;
-      found = true;
-      if (plain) {
-        if (const int failed = listPlain(after, options); failed != 0) status = failed;
-        return true;
-      }
-      std::vector<Cell> row{version(PutId(listed.putId)), number("bytes", listed.length)};
-      for (Cell& cell : keyCells(after)) row.push_back(std::move(cell));
-      rows.add(row);
-      return true;
-    }, options.callTimeoutMs());
+    client.list(
+        options.prefix, after, wanted,
+        [&](const ListedKey& listed) {
+          after = listed.key;
+          ++got;
+          found = true;
+          if (plain) {
+            if (const int failed = listPlain(after, options); failed != 0) status = failed;
+            return true;
+          }
+          std::vector<Cell> row{version(PutId(listed.putId)), number("bytes", listed.length)};
+          for (Cell& cell : keyCells(after)) row.push_back(std::move(cell));
+          rows.add(row);
+          return true;
+        },
+        options.callTimeoutMs());
     rows.flush();
     if (got < wanted) break;
     left -= got;

@@ -105,10 +105,12 @@ void leaveCaller(int log) {
 }  // namespace
 
 Terminal::Terminal(Format format)
-    : out_(LineWriter::start(STDOUT_FILENO, [format](uint64_t lines) {
-        return format == Format::json ? jsonObject({number("lines_left_out", lines)}) + "\n"
-                                      : std::to_string(lines) + " lines were left out here: stdout did not take them\n";
-      })),
+    : out_(LineWriter::start(STDOUT_FILENO,
+                             [format](uint64_t lines) {
+                               return format == Format::json
+                                          ? jsonObject({number("lines_left_out", lines)}) + "\n"
+                                          : std::to_string(lines) + " lines were left out here: stdout did not take them\n";
+                             })),
       err_(LineWriter::start(STDERR_FILENO, [](uint64_t lines) {
         return complaint(std::to_string(lines) + " lines were left out here: stderr did not take them");
       })) {}
@@ -187,17 +189,16 @@ int detach(const Options& options, const shm::Paths& paths, std::vector<ProcessS
   leaveCaller(logs.value().own());
   Terminal log(options.format);  // stderr is the log
   int pipe = ends[1];
-  const Voice voice{
-      [&](const std::string& line) { tell(pipe, 'o', line); },
-      [&](const std::string& line) {
-        tell(pipe, 'e', line);
-        log.complain(line);
-      },
-      [&] {
-        tell(pipe, 'r', "");
-        ::close(std::exchange(pipe, -1));
-      },
-      logs.value()};
+  const Voice voice{[&](const std::string& line) { tell(pipe, 'o', line); },
+                    [&](const std::string& line) {
+                      tell(pipe, 'e', line);
+                      log.complain(line);
+                    },
+                    [&] {
+                      tell(pipe, 'r', "");
+                      ::close(std::exchange(pipe, -1));
+                    },
+                    logs.value()};
   int status = 0;
   if (::chdir("/") == 0) {
     status = run(std::move(processes), voice);

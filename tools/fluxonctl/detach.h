@@ -35,8 +35,8 @@ class Logs {
 
  private:
   std::string folder_;
-  std::map<std::string, LogFile> files_;      // by the names of the processes; "": of up itself
-  std::map<std::string, uint64_t> begunAt_;   // where the log of the latest life begins
+  std::map<std::string, LogFile> files_;     // by the names of the processes; "": of up itself
+  std::map<std::string, uint64_t> begunAt_;  // where the log of the latest life begins
 };
 
 // Where the supervisor's words go: to the terminal, or while it detaches through a pipe to the process that was called.

@@ -52,8 +52,10 @@ uint64_t ShmFacts::roomForClients() const {
 
 Finding checkShm(const ShmFacts& facts) {
   if (!facts.clientOf.empty()) {
-    return {Verdict::ok, "shm", facts.root + " is of user " + std::to_string(facts.user) + ", whose owners take this user as a client: " +
-                                    joined(facts.clientOf), ""};
+    return {
+        Verdict::ok, "shm",
+        facts.root + " is of user " + std::to_string(facts.user) + ", whose owners take this user as a client: " + joined(facts.clientOf),
+        ""};
   }
   const std::string elsewhere = "or another shm_root in [common]";
   if (!facts.refusal.empty()) {
@@ -191,10 +193,8 @@ std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>& leftovers,
                           left.folder + " belongs to user " + std::to_string(left.user) + ": node " + left.node + " cannot use it",
                           (left.mayRun ? "" : remove + " as that user, or ") + std::string("another shm_root in [common]")});
     } else if (left.foreign) {
-      findings.push_back(
-          {Verdict::warn, "leftovers",
-           holds + ", its process of user " + std::to_string(left.user) + " is gone",
-           remove + " as that user"});
+      findings.push_back({Verdict::warn, "leftovers", holds + ", its process of user " + std::to_string(left.user) + " is gone",
+                          remove + " as that user"});
     } else if (left.inOurWay) {
       findings.push_back({Verdict::ok, "leftovers", holds + " of node " + left.node + ", kept for its next start", ""});
     } else {

@@ -26,15 +26,15 @@ constexpr uint64_t kUnlimited = UINT64_MAX;
 // The file system of shm_root, and what the nodes of this host take of it.
 struct ShmFacts {
   std::string root;
-  std::string refusal;  // why no folder can be made there; empty: it can
+  std::string refusal;                // why no folder can be made there; empty: it can
   std::vector<std::string> clientOf;  // nodes there that belong to another user and take this one as a client; then nothing below counts
   uint64_t user = 0;                  // whose they are
-  std::string place;    // folder that the sizes are of: the root, or where it would be made
+  std::string place;                  // folder that the sizes are of: the root, or where it would be made
   bool tmpfs = true;
   uint64_t totalBytes = 0, freeBytes = 0;
   uint64_t nodes = 1, bytesPerNode = 0;
   uint64_t maxClients = 0, bytesPerClient = 0, filesPerNode = 0;  // of each node
-  uint64_t presentBytes = 0;  // that files of these nodes have already: a node that starts frees its old ones first
+  uint64_t presentBytes = 0;                          // that files of these nodes have already: a node that starts frees its old ones first
   uint64_t freeFiles = kUnlimited, presentFiles = 0;  // inodes likewise; unlimited: the file system does not count them
 
   uint64_t wantedBytes() const { return nodes * bytesPerNode; }
@@ -47,9 +47,9 @@ Finding checkShm(const ShmFacts&);
 // Memory for pages of /dev/shm that have none yet: of the host, and of the control groups of this process.
 struct MemoryFacts {
   uint64_t availableBytes = 0, wantedBytes = 0;
-  uint64_t clientBytes = 0;             // that the files of all clients will take
+  uint64_t clientBytes = 0;  // that the files of all clients will take
   uint64_t groupRoomBytes = kUnlimited;
-  std::string group;                    // its limit, for people; empty: there is none
+  std::string group;  // its limit, for people; empty: there is none
 };
 Finding checkMemory(const MemoryFacts&);
 
@@ -121,8 +121,7 @@ struct MappedFacts {
   std::vector<std::string> holders;  // "process 12 (python3)"
 };
 // `unseen`: folders of other users that cannot be looked into.
-std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>&, const std::vector<std::string>& unseen,
-                                    const MappedFacts& = {});
+std::vector<Finding> checkLeftovers(const std::vector<LeftoverFacts>&, const std::vector<std::string>& unseen, const MappedFacts& = {});
 
 struct ClockFacts {
   int64_t boottimeNs = 0, monotonicNs = 0;  // how far each went between two looks
@@ -142,7 +141,7 @@ struct SsdFolderFacts {
   std::string refusal;  // why it cannot be made or written; empty: it can
   std::string place;    // folder that the rest is of: the path, or where it would be made
   bool tmpfs = false;
-  uint64_t device = 0;       // st_dev
+  uint64_t device = 0;  // st_dev
   uint64_t limitBytes = 0, freeBytes = 0;
   uint64_t presentBytes = 0;  // of the shard files that these nodes have there already
   bool fallocate = true;      // space can be reserved there
@@ -164,8 +163,8 @@ struct ClusterFacts {
   std::vector<std::string> devicesOut;   // of those nodes: "path (state)"
   struct Member {
     std::string node, state;
-    bool ssdd = false;                   // an ssdd is attached to its owner
-    bool stranger = false;               // it is not the owner that has the directory of this name here
+    bool ssdd = false;      // an ssdd is attached to its owner
+    bool stranger = false;  // it is not the owner that has the directory of this name here
   };
   std::vector<Member> members;
 };

@@ -10,8 +10,8 @@ std::vector<Finding> checkLimits(const LimitFacts& facts) {
   std::vector<Finding> findings;
   if (facts.fileBytes < std::max(facts.largestFile, facts.largestLimit)) {
     const bool shm = facts.fileBytes < facts.largestFile;
-    const std::string wanted = shm ? "a segment has " + formatSize(facts.largestFile)
-                                   : "large_limit_size has " + formatSize(facts.largestLimit);
+    const std::string wanted =
+        shm ? "a segment has " + formatSize(facts.largestFile) : "large_limit_size has " + formatSize(facts.largestLimit);
     findings.push_back({shm ? Verdict::fail : Verdict::warn, "limits",
                         "RLIMIT_FSIZE allows files of " + formatSize(facts.fileBytes) + ", " + wanted,
                         "ulimit -f unlimited, or LimitFSIZE=infinity in the systemd unit"});

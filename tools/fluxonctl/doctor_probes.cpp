@@ -104,8 +104,7 @@ void nameHolder(PortFacts& port, uint16_t number) {
   }
   port.holderPid = socketHolder(listener->inode);
   port.holder = port.holderPid == 0 ? "a process of user " + std::to_string(listener->user)
-                                    : "process " + std::to_string(port.holderPid) + " (" +
-                                          quoted(commandOf(port.holderPid)) + ")";
+                                    : "process " + std::to_string(port.holderPid) + " (" + quoted(commandOf(port.holderPid)) + ")";
 }
 
 // Whether this process could listen at the address now.

@@ -75,7 +75,8 @@ Error LogFile::trim(uint64_t limit) const {
   if (!to || ::fchmod(to.get(), 0600) != 0) return systemError("open " + older, errno);  // a umask may have closed it
   off_t at = 0;
   ssize_t n;
-  while ((n = ::sendfile(to.get(), fd(), &at, limit)) > 0 || (n < 0 && errno == EINTR)) {}
+  while ((n = ::sendfile(to.get(), fd(), &at, limit)) > 0 || (n < 0 && errno == EINTR)) {
+  }
   // A full disk is no reason to let the log grow on.
   const int error = n < 0 ? errno : 0;
   if (::ftruncate(fd(), 0) != 0) return systemError("cut " + path_, errno);

@@ -69,8 +69,9 @@ Error MasterClient::connectLocal(State& state, const shm::Paths& paths) {
     if (errno == EAGAIN) return {Code::timedOut, "the master of cluster " + paths.cluster + " takes no connections"};
     if (errno != ENOENT && errno != ECONNREFUSED) return systemError("connect " + path, errno);
     for (const LostDaemon& lost : lostDaemons(paths)) {
-      if (lost.socket == path) return {Code::unavailable, "the master of cluster " + paths.cluster + " cannot be reached: " + lost.text() +
-                                                              " (stop it with SIGTERM, and start it anew)"};
+      if (lost.socket == path)
+        return {Code::unavailable, "the master of cluster " + paths.cluster + " cannot be reached: " + lost.text() +
+                                       " (stop it with SIGTERM, and start it anew)"};
     }
     return {Code::unavailable, "no master of cluster " + paths.cluster + " is running (start one: fluxonctl up)"};
   }
@@ -84,9 +85,9 @@ Error MasterClient::connectRemote(State& state, const Config::Common& common) {
   using Connected = Result<kj::Own<kj::AsyncIoStream>>;
   // A name that is not found, or a host that is silent, is told before the time of the whole is up.
   const kj::Duration patience = state.timeoutMs * 9 / 10 * kj::MILLISECONDS;
-  Result<Connected> waited = state.await<Connected>(
-      rpc::connectPeer(state.io.unixEventPort, *state.access, common.master, net::Purpose::rpc, {}, patience),
-      "the master at " + toString(common.master));
+  Result<Connected> waited =
+      state.await<Connected>(rpc::connectPeer(state.io.unixEventPort, *state.access, common.master, net::Purpose::rpc, {}, patience),
+                             "the master at " + toString(common.master));
   if (!waited) return waited.error();
   if (!waited.value()) return waited.value().error();
   state.stream = kj::mv(waited.value().value());
@@ -138,11 +139,25 @@ Result<std::vector<MemberInfo>> MasterClient::members() {
   if (!answer) return answer.error();
   std::vector<MemberInfo> members;
   for (const auto from : answer.value().getMembers()) {
-    members.push_back({rpc::toString(from.getNode()), rpc::toString(from.getState()), Incarnation(from.getIncarnation()), from.getPid(),
-                       rpc::toString(from.getHttp()), from.getLeaseLeftMs(), from.getSegmentBytes(), from.getFreeBytes(),
-                       from.getLargestFree(), from.getRoutedBytes(), from.getLeasedBytes(), from.getReservedBytes(),
-                       from.getInFlightBytes(), from.getRetiredBytes(), from.getReplicas(), from.getWaitingPuts(),
-                       rpc::toString(from.getLink()), rpc::toString(from.getLabel()), Incarnation(from.getSsdLife()),
+    members.push_back({rpc::toString(from.getNode()),
+                       rpc::toString(from.getState()),
+                       Incarnation(from.getIncarnation()),
+                       from.getPid(),
+                       rpc::toString(from.getHttp()),
+                       from.getLeaseLeftMs(),
+                       from.getSegmentBytes(),
+                       from.getFreeBytes(),
+                       from.getLargestFree(),
+                       from.getRoutedBytes(),
+                       from.getLeasedBytes(),
+                       from.getReservedBytes(),
+                       from.getInFlightBytes(),
+                       from.getRetiredBytes(),
+                       from.getReplicas(),
+                       from.getWaitingPuts(),
+                       rpc::toString(from.getLink()),
+                       rpc::toString(from.getLabel()),
+                       Incarnation(from.getSsdLife()),
                        from.getSsdReplicas()});
   }
   return members;
@@ -208,7 +223,8 @@ Result<std::string> MasterClient::page(const std::string& address, const std::st
     status = response.statusCode;
     auto text = response.body->readAllText();
     return text.attach(kj::mv(response.body));
-  }), url);
+  }),
+                                                            url);
   if (!body) return body.error();
   if (status != 200) return Error{Code::unavailable, url + " answers " + std::to_string(status)};
   return std::string(body.value().cStr(), body.value().size());

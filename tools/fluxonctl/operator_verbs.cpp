@@ -60,12 +60,18 @@ Cell linkCell(const MemberInfo& member) { return {"link", member.link.empty() ? 
 
 std::vector<Cell> ownerCells(const shm::Paths& paths, const MemberInfo& member, bool ssdShown, bool linkShown) {
   const std::optional<SsddReport> ssd = ssdOf(paths, member);
-  return {text("node", member.node), text("state", member.state), pidCell(pidOf(paths, member)), size("segment_bytes", member.segmentBytes),
-          size("free_bytes", lives(member) ? member.freeBytes : 0), size("used_bytes", lives(member) ? usedBytes(member) : 0),
+  return {text("node", member.node),
+          text("state", member.state),
+          pidCell(pidOf(paths, member)),
+          size("segment_bytes", member.segmentBytes),
+          size("free_bytes", lives(member) ? member.freeBytes : 0),
+          size("used_bytes", lives(member) ? usedBytes(member) : 0),
           number("replicas", member.replicas),
           ssdCell(size("ssd_bytes", ssd ? ssd->capacityBytes : 0), member, ssd.has_value(), ssdShown),
           ssdCell(size("ssd_used_bytes", ssd ? ssd->usedBytes : 0), member, ssd.has_value(), ssdShown),
-          ssdReplicasCell(member, ssdShown), linkShown ? linkCell(member) : jsonOnly(linkCell(member)), urlCell(member.http)};
+          ssdReplicasCell(member, ssdShown),
+          linkShown ? linkCell(member) : jsonOnly(linkCell(member)),
+          urlCell(member.http)};
 }
 
 int status(MasterClient& master, const shm::Paths& paths, const Options& options) {
@@ -84,19 +90,28 @@ int status(MasterClient& master, const shm::Paths& paths, const Options& options
     for (const MemberInfo& member : members.value()) {
       owners += (owners.empty() ? "" : ",") + jsonObject(ownerCells(paths, member, ssdShown, linkShown));
     }
-    Rows(Format::json).add({text("cluster", s.cluster), text("cluster_id", s.clusterId), number("term", s.term.value),
-                            text("incarnation", toString(s.master)), pidCell(pid), number("uptime_ms", s.uptimeMs),
-                            number("lease_ms", s.leaseMs), flag("recovering", s.recovering), number("keys", s.keys),
-                            number("puts_in_flight", s.inFlightPuts), listen, urlCell(s.http),
-                            {"owners", "", "[" + owners + "]"}});
+    Rows(Format::json)
+        .add({text("cluster", s.cluster),
+              text("cluster_id", s.clusterId),
+              number("term", s.term.value),
+              text("incarnation", toString(s.master)),
+              pidCell(pid),
+              number("uptime_ms", s.uptimeMs),
+              number("lease_ms", s.leaseMs),
+              flag("recovering", s.recovering),
+              number("keys", s.keys),
+              number("puts_in_flight", s.inFlightPuts),
+              listen,
+              urlCell(s.http),
+              {"owners", "", "[" + owners + "]"}});
     return 0;
   }
   const auto line = [](const std::string& name, const std::string& value) {
     emit(name + std::string(12 - name.size(), ' ') + value + "\n");
   };
   line("cluster", s.cluster + ", id " + s.clusterId);
-  line("master", "pid " + pidCell(pid).human + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) +
-                     ", up " + formatDuration(s.uptimeMs));
+  line("master", "pid " + pidCell(pid).human + ", term " + std::to_string(s.term.value) + ", incarnation " + toString(s.master) + ", up " +
+                     formatDuration(s.uptimeMs));
   line("listen", listen.human);
   line("metrics", urlCell(s.http).human);
   line("lease", std::to_string(s.leaseMs) + " ms");
@@ -119,14 +134,26 @@ int members(MasterClient& master, const shm::Paths& paths, const Options& option
   const bool ssdShown = showsSsd(members.value(), options);
   const auto wide = [&](const Cell& cell) { return options.wide ? cell : jsonOnly(cell); };
   for (const MemberInfo& m : members.value()) {
-    rows.add({text("node", m.node), text("state", m.state), wide(text("incarnation", toString(m.incarnation))),
+    rows.add({text("node", m.node),
+              text("state", m.state),
+              wide(text("incarnation", toString(m.incarnation))),
               pidCell(pidOf(paths, m)),
-              signedNumber("lease_left_ms", m.leaseLeftMs), size("segment_bytes", m.segmentBytes), size("free_bytes", m.freeBytes),
-              size("largest_free_bytes", m.largestFree), size("routed_bytes", m.routedBytes), size("leased_bytes", m.leasedBytes),
-              size("reserved_bytes", m.reservedBytes), size("in_flight_bytes", m.inFlightBytes), size("retired_bytes", m.retiredBytes),
-              number("replicas", m.replicas), ssdReplicasCell(m, ssdShown), number("waiting_puts", m.waitingPuts),
-              ssdCell(text("ssd_life", toString(m.ssdLife)), m, bool(m.ssdLife), options.wide && ssdShown), wide(urlCell(m.http)),
-              wide(linkCell(m)), wide(text("label", m.label))});
+              signedNumber("lease_left_ms", m.leaseLeftMs),
+              size("segment_bytes", m.segmentBytes),
+              size("free_bytes", m.freeBytes),
+              size("largest_free_bytes", m.largestFree),
+              size("routed_bytes", m.routedBytes),
+              size("leased_bytes", m.leasedBytes),
+              size("reserved_bytes", m.reservedBytes),
+              size("in_flight_bytes", m.inFlightBytes),
+              size("retired_bytes", m.retiredBytes),
+              number("replicas", m.replicas),
+              ssdReplicasCell(m, ssdShown),
+              number("waiting_puts", m.waitingPuts),
+              ssdCell(text("ssd_life", toString(m.ssdLife)), m, bool(m.ssdLife), options.wide && ssdShown),
+              wide(urlCell(m.http)),
+              wide(linkCell(m)),
+              wide(text("label", m.label))});
   }
   return 0;
 }
@@ -174,8 +201,9 @@ int drain(MasterClient& master, const Options& options) {
     return true;
   });
   if (lost) {
-    status = fail({Code::unavailable, "node " + node + " ended before everything was elsewhere; the drain goes on when it is back "
-                                      "(drain it again to forget it)"});
+    status = fail({Code::unavailable, "node " + node +
+                                          " ended before everything was elsewhere; the drain goes on when it is back "
+                                          "(drain it again to forget it)"});
   }
   if (status == 0 && options.format == Format::json) Rows(Format::json).add({text("node", node), flag("left", waits)});
   const char* const outcome = options.cancel ? " is drained no more\n" : waits ? " has left\n" : " is being drained\n";
@@ -213,8 +241,9 @@ int routes(MasterClient& master, const Options& options) {
     const Result<std::vector<RouteInfo>> page = master.routes(options.prefix, after, wanted);
     if (!page) return fail(page.error());
     for (const RouteInfo& route : page.value()) {
-      std::vector<Cell> row{version(route.putId), number("bytes", route.bytes), id("lease", route.lease),
-                            number("puts_in_flight", route.inFlight), list("nodes", route.nodes), list("ssd_nodes", route.ssdNodes)};
+      std::vector<Cell> row{version(route.putId),       number("bytes", route.bytes),
+                            id("lease", route.lease),   number("puts_in_flight", route.inFlight),
+                            list("nodes", route.nodes), list("ssd_nodes", route.ssdNodes)};
       for (Cell& cell : keyCells(route.key)) row.push_back(std::move(cell));
       rows.add(row);
     }
@@ -267,7 +296,9 @@ std::optional<std::vector<Cell>> sampleCells(const std::string& process, const s
   if (valueBegin == std::string::npos) return std::nullopt;
   const std::string value = line.substr(valueBegin, line.find(' ', valueBegin) - valueBegin);
   const bool finite = value.find_first_not_of("0123456789+-.eE") == std::string::npos;
-  return std::vector<Cell>{text("process", process), text("name", line.substr(0, nameEnd)), {"labels", "", "{" + labels + "}"},
+  return std::vector<Cell>{text("process", process),
+                           text("name", line.substr(0, nameEnd)),
+                           {"labels", "", "{" + labels + "}"},
                            {"value", "", finite ? value : jsonString(value)}};
 }
 
@@ -294,8 +325,8 @@ Result<std::string> reachable(const Options& options, const shm::Paths& paths, c
   const Result<Endpoint> parsed = parseEndpoint(http);
   if (!parsed || !(isLoopback(parsed.value()) || isAnyAddress(parsed.value()))) return http;
   if (isMaster && isAnyAddress(parsed.value())) return toString(Endpoint{true, remote.host, parsed.value().port});
-  return Error{Code::unavailable, "the pages of " + process + " are at " + http +
-                                      " of another host (http in its section: an address that others can reach)"};
+  return Error{Code::unavailable,
+               "the pages of " + process + " are at " + http + " of another host (http in its section: an address that others can reach)"};
 }
 
 int metrics(MasterClient& master, const shm::Paths& paths, const Options& options) {

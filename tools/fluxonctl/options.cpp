@@ -43,8 +43,8 @@ constexpr uint64_t kMostTimeoutS = 86'400, kMostLeaseS = 365 * kMostTimeoutS;  /
 
 // "1.5", "0.25", "10": seconds as milliseconds, at least 1.
 Result<uint64_t> parseSeconds(const std::string& option, const std::string& text, uint64_t most) {
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos &&
-                      text.find('.') == text.rfind('.') && text.find_first_of("0123456789") != std::string::npos;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos && text.find('.') == text.rfind('.') &&
+                      text.find_first_of("0123456789") != std::string::npos;
   const double value = digits ? std::strtod(text.c_str(), nullptr) : -1;
   if (!(value > 0 && value <= static_cast<double>(most))) {
     return Error{Code::invalidArgument,
@@ -122,8 +122,7 @@ class Verbs {
     addCacheVerbs();
     addOperatorVerbs();
     addSupervisorVerbs();
-    verb(app_, "help", "print the options, of a verb or of all", Verb::help)
-        ->add_option("VERB", helpOn_, "such as: drain, or lease grant");
+    verb(app_, "help", "print the options, of a verb or of all", Verb::help)->add_option("VERB", helpOn_, "such as: drain, or lease grant");
   }
 
   // What `help` prints, or invalidArgument.
@@ -188,7 +187,8 @@ class Verbs {
     put->add_flag("--reject-if-in-flight", options_.rejectIfInFlight, "fail (75) when another put of the key is in flight");
     put->add_option("--lease", options_.lease, "keep the value while this key lease lives")->check(refuseNoNumber)->option_text("ID");
     put->add_option("--replicas", options_.replicas, "nodes that shall have the value, 1 to 255 (default: 1)")
-        ->check(CLI::Range(1, 255))->option_text("N");
+        ->check(CLI::Range(1, 255))
+        ->option_text("N");
     CLI::App* get = verb(app_, "get", "print a value", Verb::get);
     key(get);
     file(get, "-o,--output", "write to this file, which is replaced at once when all is there");
@@ -214,7 +214,8 @@ class Verbs {
     CLI::App* lease = app_.add_subcommand("lease", "key leases");
     lease->require_subcommand(1)->fallthrough()->group("Verbs");
     verb(*lease, "grant", "begin a key lease and print its id", Verb::leaseGrant)
-        ->add_option("TTL", raw_.ttl, "seconds that it lives unless it is kept alive")->required();
+        ->add_option("TTL", raw_.ttl, "seconds that it lives unless it is kept alive")
+        ->required();
     for (const auto& [name, text, value] : {std::tuple{"keepalive", "let a key lease live for its time again", Verb::leaseKeepAlive},
                                             std::tuple{"revoke", "end a key lease and delete its keys", Verb::leaseRevoke}}) {
       verb(*lease, name, text, value)->add_option("ID", options_.lease, "the lease")->required()->check(refuseNoNumber);
@@ -236,7 +237,9 @@ class Verbs {
     CLI::App* evict = verb(app_, "evict", "let values go until no more than a share of each segment is in use", Verb::evict);
     evict->add_option("NODE", options_.nodes, "only of this node")->expected(1)->allow_extra_args(false);
     evict->add_option("--to", options_.percent, "percent of the segment, 0 to 100; must be given")
-        ->required()->check(CLI::Range(0, 100))->option_text("PERCENT");
+        ->required()
+        ->check(CLI::Range(0, 100))
+        ->option_text("PERCENT");
     evict->add_flag("!--no-wait", options_.wait, "only begin");
     verb(app_, "clean", "remove what nodes that have ended left in /dev/shm", Verb::clean)
         ->add_option("NODE", options_.nodes, "these nodes (default: all that have ended)");
@@ -298,15 +301,16 @@ Error loadConfig(Options& options) {
   Result<Config> config = Config::load(options.configPath);
   if (!config && options.verb == Verb::down) {
     // What runs was started with another one, which may be gone.
-    return {config.error().code, config.error().detail + " (to stop a cluster without it: FLUXON_SHM_ROOT=ROOT fluxonctl "
-                                                         "--config /dev/null --cluster CLUSTER down)"};
+    return {config.error().code, config.error().detail +
+                                     " (to stop a cluster without it: FLUXON_SHM_ROOT=ROOT fluxonctl "
+                                     "--config /dev/null --cluster CLUSTER down)"};
   }
   if (!config) return config.error();
   options.config = std::move(config).value();
   const bool fixed = options.verb == Verb::up || options.verb == Verb::configShow;
   if (fixed && !options.cluster.empty() && options.cluster != options.config.common.cluster) {
-    return {Code::invalidArgument, "--cluster " + options.cluster + " (this verb takes the cluster from the configuration: " +
-                                       options.config.common.cluster + ")"};
+    return {Code::invalidArgument, "--cluster " + options.cluster +
+                                       " (this verb takes the cluster from the configuration: " + options.config.common.cluster + ")"};
   }
   if (options.cluster.empty()) options.cluster = options.config.common.cluster;
   return {};
@@ -342,7 +346,8 @@ std::optional<Options> parseOptions(int argc, char** argv, int& status) {
   app.require_subcommand(1);
   app.add_option("--config", options.configPath,
                  "configuration file (fluxon.toml(5)); default: $FLUXON_CONFIG, else /etc/fluxon/fluxon.toml if it exists")
-      ->envname("FLUXON_CONFIG")->option_text("FILE");
+      ->envname("FLUXON_CONFIG")
+      ->option_text("FILE");
   app.add_option("--cluster", options.cluster, "name of the cluster (default: the configuration's)")->option_text("NAME");
   app.add_option("--node", options.node,
                  "name of the node (default: the first that runs on this host; pins, rings, ssd, scrub, stat --local, up, doctor: all)")

@@ -38,8 +38,8 @@ Cell text(const std::string& name, const std::string& value);
 Cell number(const std::string& name, uint64_t value);
 Cell size(const std::string& name, uint64_t bytes);  // "1.5 GiB"; in JSON bytes
 Cell flag(const std::string& name, bool value);
-Cell id(const std::string& name, uint64_t value);      // of 64 bits, a string in JSON: readers round numbers from 2^53 on
-Cell version(PutId putId);                           // "put_id": "term.sequence"
+Cell id(const std::string& name, uint64_t value);  // of 64 bits, a string in JSON: readers round numbers from 2^53 on
+Cell version(PutId putId);                         // "put_id": "term.sequence"
 Cell list(const std::string& name, const std::vector<std::string>& values);
 // Of a process that serves its pages at the address; empty: it does not.
 Cell urlCell(const std::string& http);  // "metrics": "http://127.0.0.1:9301/metrics"

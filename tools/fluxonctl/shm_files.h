@@ -88,9 +88,9 @@ struct ClientCopy {
   ClientId id;
   std::string name;
   ProcessId pid;
-  std::vector<uint64_t> mappedBy;  // the processes that keep its words, if it is alive: itself, and children that it has forked
-  bool alive = false;     // its lock is held
-  Incarnation incarnation; // of the owner that made the file
+  std::vector<uint64_t> mappedBy;         // the processes that keep its words, if it is alive: itself, and children that it has forked
+  bool alive = false;                     // its lock is held
+  Incarnation incarnation;                // of the owner that made the file
   std::unique_ptr<shm::ClientFile> file;  // all but the payloads
 };
 
@@ -103,7 +103,7 @@ Result<std::optional<ClientCopy>> readClient(const shm::Paths& paths, const std:
 struct SsddCopy {
   SsddReport report;
   ProcessId pid;
-  std::optional<bool> alive;     // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
+  std::optional<bool> alive;  // it, or the kernel for it, holds a shard file; nullopt: its folders cannot be looked into
   // The owner runs, and its directory names the life of what ssdd has; nullopt: its lock cannot be seen, or it has no sound directory.
   std::optional<bool> attached;
 };

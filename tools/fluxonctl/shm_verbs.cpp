@@ -43,8 +43,11 @@ void eachClient(const shm::Paths& paths, const std::string& node, Mappers& mappe
 }
 
 std::vector<Cell> clientCells(const std::string& node, const ClientCopy& client) {
-  return {text("node", node), number("client", client.id.value), {"name", quoted(client.name), text("", client.name).json},
-          pidCell(client.pid), flag("alive", client.alive)};
+  return {text("node", node),
+          number("client", client.id.value),
+          {"name", quoted(client.name), text("", client.name).json},
+          pidCell(client.pid),
+          flag("alive", client.alive)};
 }
 
 Cell unknown(const std::string& name) { return {name, "?", "null"}; }
@@ -157,12 +160,12 @@ std::vector<Cell> ringCells(const std::string& node, const ClientCopy& client, s
   row.insert(row.end(), {number("head", head), number("tail", tail)});
   for (int i = 0; i < 4; ++i) row.push_back(number(kStates[i], states[i]));
   row.push_back(grants ? number("grants", *grants) : unknown("grants"));
-#define FLUXON_COUNT(counter, text)                                                            \
-  {                                                                                            \
-    uint64_t sum = 0;                                                                          \
+#define FLUXON_COUNT(counter, text)                                                                            \
+  {                                                                                                            \
+    uint64_t sum = 0;                                                                                          \
     for (const shm::CounterShard& shard : file.counters) sum += shard.counter.load(std::memory_order_relaxed); \
-    const std::string field = snakeCase(#counter);                                             \
-    row.push_back(field.ends_with("_bytes") ? size(field, sum) : number(field, sum));          \
+    const std::string field = snakeCase(#counter);                                                             \
+    row.push_back(field.ends_with("_bytes") ? size(field, sum) : number(field, sum));                          \
   }
   FLUXON_CLIENT_COUNTERS(FLUXON_COUNT)
 #undef FLUXON_COUNT
@@ -207,9 +210,15 @@ int statLocal(const shm::Paths& paths, const std::vector<std::string>& nodes, co
       if (!entry || entry->key != key || entry->slot.state() == shm::SlotState::free) return;
       found = true;
       const SlotCopy& slot = entry->slot;
-      std::vector<Cell> row{text("node", node), flag("serving", serving), number("slot", index), number("generation", slot.generation()),
-                            text("state", toString(slot.state())), version(PutId(slot.putId)), number("bytes", slot.payloadBytes),
-                            number("offset", slot.offset), jsonOnly(number("writer", slot.writer)),
+      std::vector<Cell> row{text("node", node),
+                            flag("serving", serving),
+                            number("slot", index),
+                            number("generation", slot.generation()),
+                            text("state", toString(slot.state())),
+                            version(PutId(slot.putId)),
+                            number("bytes", slot.payloadBytes),
+                            number("offset", slot.offset),
+                            jsonOnly(number("writer", slot.writer)),
                             jsonOnly(number("operation", slot.operation))};
       for (Cell& cell : keyCells(key)) row.push_back(std::move(cell));
       rows.add(row);

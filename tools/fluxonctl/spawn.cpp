@@ -72,9 +72,11 @@ Result<pid_t> spawn(const std::vector<std::string>& arguments, int logFd, int re
   writing = shm::Descriptor();
   int error = 0;
   ssize_t n;
-  while ((n = ::read(reading.get(), &error, sizeof error)) < 0 && errno == EINTR) {}
+  while ((n = ::read(reading.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+  }
   if (n != sizeof error) return pid;  // closed by exec
-  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {}
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
   return systemError(arguments[0], error);
 }
 

@@ -93,16 +93,24 @@ void printJson(const std::string& node, const SsddCopy& ssdd) {
   const auto known = [](const std::string& name, std::optional<bool> value) {
     return value ? flag(name, *value) : Cell{name, "?", "null"};
   };
-  std::vector<Cell> row{text("node", node), text("life", toString(report.life)), pidCell(ssdd.pid), known("alive", ssdd.alive),
-                        text("owner", toString(report.owner)), known("attached", ssdd.attached),
-                        number("attached_ms", report.attachedMs), text("engine", report.engine), urlCell(report.http),
-                        number("capacity_bytes", report.capacityBytes), number("used_bytes", report.usedBytes),
-                        number("entries", report.entries), flag("paused", report.paused)};
+  std::vector<Cell> row{text("node", node),
+                        text("life", toString(report.life)),
+                        pidCell(ssdd.pid),
+                        known("alive", ssdd.alive),
+                        text("owner", toString(report.owner)),
+                        known("attached", ssdd.attached),
+                        number("attached_ms", report.attachedMs),
+                        text("engine", report.engine),
+                        urlCell(report.http),
+                        number("capacity_bytes", report.capacityBytes),
+                        number("used_bytes", report.usedBytes),
+                        number("entries", report.entries),
+                        flag("paused", report.paused)};
   for (Cell& cell : counterCells(report)) row.push_back(std::move(cell));
-  row.insert(row.end(), {number("scrub_checked", report.scrubChecked), number("scrub_total", report.scrubTotal),
-                         number("scrub_damaged", report.scrubDamaged), number("devices_hidden", report.devicesHidden),
-                         number("shards_hidden", report.shardsHidden), objects("devices", devicesOf(report)),
-                         objects("shards", shardsOf(report))});
+  row.insert(row.end(),
+             {number("scrub_checked", report.scrubChecked), number("scrub_total", report.scrubTotal),
+              number("scrub_damaged", report.scrubDamaged), number("devices_hidden", report.devicesHidden),
+              number("shards_hidden", report.shardsHidden), objects("devices", devicesOf(report)), objects("shards", shardsOf(report))});
   Rows(Format::json).add(row);
 }
 
@@ -122,8 +130,8 @@ void printTables(const std::string& node, const SsddCopy& ssdd) {
     emit(name + std::string(8 - name.size(), ' ') + value + "\n");
   };
   line("node", node);
-  line("ssdd", std::string(nameOf(ssdd.alive)) + ", pid " + pidCell(ssdd.pid).human + ", life " + toString(report.life) +
-                   ", attached " + formatDuration(report.attachedMs) + " ago" + (ssdd.attached.value_or(true) ? "" : ", not any more"));
+  line("ssdd", std::string(nameOf(ssdd.alive)) + ", pid " + pidCell(ssdd.pid).human + ", life " + toString(report.life) + ", attached " +
+                   formatDuration(report.attachedMs) + " ago" + (ssdd.attached.value_or(true) ? "" : ", not any more"));
   line("engine", report.engine);
   line("holds", formatSize(report.usedBytes) + " of " + formatSize(report.capacityBytes) + ", " + std::to_string(report.entries) +
                     " entries" + (report.paused ? "; paused: nothing is written" : ""));

@@ -25,7 +25,7 @@ struct SsddReport {
     std::string state;             // "serving", "full", "failing", "hung", "gone"; "invalid" for a value that is none
     uint64_t stalled = 0;          // persists and loads that it does not answer
     uint64_t registeredBytes = 0;  // of the segment
-    uint64_t oldestMs = 0;  // that the oldest I/O under way has taken so far
+    uint64_t oldestMs = 0;         // that the oldest I/O under way has taken so far
   };
   struct Shard {
     std::optional<uint64_t> device;  // index in `devices`

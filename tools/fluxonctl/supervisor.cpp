@@ -79,10 +79,13 @@ class Supervisor {
   int run(std::optional<uint32_t> startTimeoutMs, int stopFd) {
     listenForEnds(stopFd);
     if (startTimeoutMs) {
-      uv_timer_start(&startTimer_, [](uv_timer_t* timer) {
-        auto* self = static_cast<Supervisor*>(timer->data);
-        self->fail(sysexit(Code::timedOut), "not everything was ready in time" + self->whoIsNotReady() + "; all is stopped");
-      }, *startTimeoutMs, 0);
+      uv_timer_start(
+          &startTimer_,
+          [](uv_timer_t* timer) {
+            auto* self = static_cast<Supervisor*>(timer->data);
+            self->fail(sysexit(Code::timedOut), "not everything was ready in time" + self->whoIsNotReady() + "; all is stopped");
+          },
+          *startTimeoutMs, 0);
     }
     const auto takesLong = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->takesLong(); };
     uv_timer_start(&longTimer_, takesLong, kLongMs, kSecondMs);
@@ -110,10 +113,13 @@ class Supervisor {
       uv_signal_init(&loop_, &signals_[i]);
       signals_[i].data = this;
       if (kSignals[i] != SIGCHLD && isIgnored(kSignals[i])) continue;
-      uv_signal_start(&signals_[i], [](uv_signal_t* handle, int signal) {
-        auto* self = static_cast<Supervisor*>(handle->data);
-        signal == SIGCHLD ? self->reap() : self->signalled();
-      }, kSignals[i]);
+      uv_signal_start(
+          &signals_[i],
+          [](uv_signal_t* handle, int signal) {
+            auto* self = static_cast<Supervisor*>(handle->data);
+            signal == SIGCHLD ? self->reap() : self->signalled();
+          },
+          kSignals[i]);
     }
     ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
     listenForStop(stopFd);
@@ -271,10 +277,13 @@ class Supervisor {
     }
     if (uv_now(&loop_) - child.startedMs >= kSoundMs) child.pauseMs = kFirstPauseMs;
     events_.problem(how + "; it starts again in " + std::to_string(child.pauseMs) + " ms");
-    uv_timer_start(&child.restart, [](uv_timer_t* timer) {
-      auto* due = static_cast<Child*>(timer->data);
-      due->supervisor->start(*due);
-    }, child.pauseMs, 0);
+    uv_timer_start(
+        &child.restart,
+        [](uv_timer_t* timer) {
+          auto* due = static_cast<Child*>(timer->data);
+          due->supervisor->start(*due);
+        },
+        child.pauseMs, 0);
     child.pauseMs = std::min(child.pauseMs * 2, kLongestPauseMs);
   }
 
@@ -320,8 +329,7 @@ class Supervisor {
     uv_timer_stop(&startTimer_);
     uv_timer_stop(&secondTimer_);
     for (const auto& child : children_) uv_timer_stop(&child->restart);
-    for (size_t i = masters_; i < children_.size(); ++i)
-      send(*children_[i], wasUp && !children_[i]->spec.node.empty() ? SIGUSR1 : SIGTERM);
+    for (size_t i = masters_; i < children_.size(); ++i) send(*children_[i], wasUp && !children_[i]->spec.node.empty() ? SIGUSR1 : SIGTERM);
     const auto due = [](uv_timer_t* timer) { static_cast<Supervisor*>(timer->data)->timeToKill(); };
     uv_timer_start(&killTimer_, due, kKillNodesMs, kKillAllMs - kKillNodesMs);
     stopMore();

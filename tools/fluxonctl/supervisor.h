@@ -35,21 +35,21 @@ struct ProcessSpec {
   std::vector<std::string> arguments;  // the program first; --ready-fd is added
   int logFd = 2;                       // stdout and stderr of the process
   bool isMaster = false;
-  std::string after;                   // name of the process that must have been ready before it is started; empty: at once
-  std::string node;                    // of an owner; empty for others
+  std::string after;  // name of the process that must have been ready before it is started; empty: at once
+  std::string node;   // of an owner; empty for others
 };
 
 struct SupervisorEvents {
-  std::function<void(const ProcessSpec&)> starting;         // before each start
-  std::function<void(const ProcessSpec&, int pid)> ready;   // first time
-  std::function<void()> allReady;                           // once
-  std::function<void(const std::string&)> problem;          // one line
+  std::function<void(const ProcessSpec&)> starting;        // before each start
+  std::function<void(const ProcessSpec&, int pid)> ready;  // first time
+  std::function<void()> allReady;                          // once
+  std::function<void(const std::string&)> problem;         // one line
   // Every second of a start from 1.5 s on: who has been started and was never ready.
   std::function<void(const std::vector<const ProcessSpec*>&)> waiting;
-  std::function<bool(const ProcessSpec&)> hasLeft;          // of an owner that has ended with 0: for good?
-  std::function<std::string(const ProcessSpec&)> lastWords; // of the life that has just ended, for the line that says so; or empty
-  std::function<std::string(const ProcessSpec&)> warning;   // the latest one of the life that is not ready yet, or empty
-  std::function<int()> everySecond;                         // the descriptor on which kStopMessage comes from now on
+  std::function<bool(const ProcessSpec&)> hasLeft;           // of an owner that has ended with 0: for good?
+  std::function<std::string(const ProcessSpec&)> lastWords;  // of the life that has just ended, for the line that says so; or empty
+  std::function<std::string(const ProcessSpec&)> warning;    // the latest one of the life that is not ready yet, or empty
+  std::function<int()> everySecond;                          // the descriptor on which kStopMessage comes from now on
 };
 
 // `processes`: the master first, if it is of this host. Blocks until SIGTERM, SIGINT, SIGHUP or a datagram kStopMessage on `stopFd`, or

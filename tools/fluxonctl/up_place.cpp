@@ -44,8 +44,8 @@ Result<std::optional<SocketId>> ask(const std::string& path) {
   if (!socket) return systemError("socket", errno);
   const sockaddr_un address = addressOf(path);
   const std::optional<SocketId> asked = idOf(path);
-  const ssize_t n = ::sendto(socket.get(), kStopMessage.data(), kStopMessage.size(), 0, reinterpret_cast<const sockaddr*>(&address),
-                             sizeof address);
+  const ssize_t n =
+      ::sendto(socket.get(), kStopMessage.data(), kStopMessage.size(), 0, reinterpret_cast<const sockaddr*>(&address), sizeof address);
   if (n > 0 || errno == EAGAIN) return asked;  // EAGAIN: it has been asked before, and does not look
   if (errno != ENOENT && errno != ECONNREFUSED) return systemError("send to " + path, errno);
   return std::optional<SocketId>();
@@ -121,8 +121,8 @@ Result<bool> stopUp(const shm::Paths& paths, Duration patience) {
     }
     const Duration waited = bootTime() - begun;
     if (!asked && waited >= std::min(kSocketComes, patience)) {
-      return Error{Code::unavailable, shm::LockFile::whoHolds(lock) + " runs " + cluster + ", but nobody listens at " + path +
-                                          ": stop it with SIGTERM"};
+      return Error{Code::unavailable,
+                   shm::LockFile::whoHolds(lock) + " runs " + cluster + ", but nobody listens at " + path + ": stop it with SIGTERM"};
     }
     if (waited >= patience) return Error{Code::timedOut, shm::LockFile::whoHolds(lock) + " still runs " + cluster};
     ::usleep(kLookAgainUs);

@@ -56,13 +56,13 @@ FLUXON_API const char* fluxon_last_error(void);
 typedef struct fluxon_client fluxon_client;
 
 typedef struct fluxon_connect_options {
-  size_t size;           /* of this struct in bytes, here and below */
-  const char* cluster;   /* NULL: "default" */
-  const char* node;      /* NULL: the only node of this host; an error if there are several */
-  const char* shm_root;  /* NULL: $FLUXON_SHM_ROOT, else /dev/shm/fluxon-<uid> */
-  const char* name;      /* what the client is called in `fluxonctl pins`; NULL: the program's name */
+  size_t size;          /* of this struct in bytes, here and below */
+  const char* cluster;  /* NULL: "default" */
+  const char* node;     /* NULL: the only node of this host; an error if there are several */
+  const char* shm_root; /* NULL: $FLUXON_SHM_ROOT, else /dev/shm/fluxon-<uid> */
+  const char* name;     /* what the client is called in `fluxonctl pins`; NULL: the program's name */
   uint32_t timeout_ms;
-  uint32_t prefault;     /* 1: map all pages of the segment now (blocks; later hits never fault) */
+  uint32_t prefault; /* 1: map all pages of the segment now (blocks; later hits never fault) */
 } fluxon_connect_options;
 
 /* Attaches to the owner: one message. `options` may be NULL. Errors: INVALID_ARGUMENT, UNAVAILABLE (no such owner), DENIED,
@@ -85,19 +85,19 @@ typedef enum fluxon_source {
 /* The right to read a value. `data` stays valid and unchanged until release, whatever happens to the key. */
 typedef struct fluxon_holder {
   size_t size;
-  const void* data;   /* 64-byte aligned; 4096-byte aligned from 4096 bytes up. Not NULL for an empty value. */
-  uint64_t length;    /* bytes */
-  uint64_t put_id;    /* version */
-  uint32_t source;    /* fluxon_source */
-  uint32_t kind;      /* private */
-  void* owner;        /* private */
-  uint64_t handle;    /* private */
+  const void* data; /* 64-byte aligned; 4096-byte aligned from 4096 bytes up. Not NULL for an empty value. */
+  uint64_t length;  /* bytes */
+  uint64_t put_id;  /* version */
+  uint32_t source;  /* fluxon_source */
+  uint32_t kind;    /* private */
+  void* owner;      /* private */
+  uint64_t handle;  /* private */
 } fluxon_holder;
 
 typedef struct fluxon_call_options {
   size_t size;
   uint32_t timeout_ms;
-  uint32_t reserved;  /* 0 */
+  uint32_t reserved; /* 0 */
 } fluxon_call_options;
 
 /* Gets the latest completed put of a key. A local hit is a few hundred nanoseconds, without a message and without blocking;
@@ -121,9 +121,9 @@ typedef struct fluxon_put_options {
 
 typedef struct fluxon_put_result {
   size_t size;
-  uint64_t put_id;              /* version */
-  uint32_t replicas;            /* nodes that have the value; fewer than the option asked for: no others had room, or could be reached */
-  uint32_t reserved;            /* 0 */
+  uint64_t put_id;   /* version */
+  uint32_t replicas; /* nodes that have the value; fewer than the option asked for: no others had room, or could be reached */
+  uint32_t reserved; /* 0 */
 } fluxon_put_result;
 
 /* Puts a copy of `length` bytes. On OK the value is what gets return from now on. When it had to wait for space it has waited
@@ -136,10 +136,10 @@ FLUXON_API fluxon_code fluxon_put(fluxon_client* client, const void* key, size_t
 /* The right to fill the place of a value. */
 typedef struct fluxon_grant {
   size_t size;
-  void* data;       /* writable, `length` bytes, aligned like a holder's */
+  void* data; /* writable, `length` bytes, aligned like a holder's */
   uint64_t length;
-  void* owner;      /* private */
-  uint64_t handle;  /* private */
+  void* owner;     /* private */
+  uint64_t handle; /* private */
 } fluxon_grant;
 
 /* Begins a put of `length` bytes without a copy: fill grant->data, then commit or abort. Errors as fluxon_put. */
@@ -156,9 +156,9 @@ FLUXON_API fluxon_code fluxon_exists(fluxon_client* client, const void* key, siz
 typedef struct fluxon_stat {
   size_t size;
   uint64_t put_id;
-  uint64_t length;     /* bytes */
-  uint64_t lease;      /* 0: none */
-  char nodes[1024];    /* names of the nodes with a replica in memory, one a line */
+  uint64_t length;  /* bytes */
+  uint64_t lease;   /* 0: none */
+  char nodes[1024]; /* names of the nodes with a replica in memory, one a line */
 } fluxon_stat;
 FLUXON_API fluxon_code fluxon_stat_key(fluxon_client* client, const void* key, size_t key_bytes, const fluxon_call_options* options,
                                        fluxon_stat* stat);
@@ -171,18 +171,17 @@ FLUXON_API fluxon_code fluxon_count_prefix(fluxon_client* client, const void* pr
                                            const fluxon_call_options* options, uint64_t* count);
 
 typedef struct fluxon_listed {
-  size_t size;         /* as the library knows it: members beyond it are not there */
-  const void* key;     /* valid during the callback */
+  size_t size;     /* as the library knows it: members beyond it are not there */
+  const void* key; /* valid during the callback */
   size_t key_bytes;
-  uint64_t length;     /* bytes of the value */
+  uint64_t length; /* bytes of the value */
   uint64_t put_id;
 } fluxon_listed;
 /* Called for each key of a listing; returns 0 to stop. */
 typedef int (*fluxon_list_callback)(void* context, const fluxon_listed* listed);
 /* Lists up to `limit` keys (0: all) that begin with `prefix` and come after `after` in byte order. */
-FLUXON_API fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefix_bytes, const void* after,
-                                   size_t after_bytes, uint64_t limit, const fluxon_call_options* options,
-                                   fluxon_list_callback callback, void* context);
+FLUXON_API fluxon_code fluxon_list(fluxon_client* client, const void* prefix, size_t prefix_bytes, const void* after, size_t after_bytes,
+                                   uint64_t limit, const fluxon_call_options* options, fluxon_list_callback callback, void* context);
 
 /* Key leases. A lease that is not kept alive for its time to live ends, and its keys are deleted. */
 FLUXON_API fluxon_code fluxon_lease_grant(fluxon_client* client, uint64_t ttl_ms, const fluxon_call_options* options, uint64_t* lease);

@@ -155,8 +155,8 @@ class Client {
  public:
   explicit Client(const ConnectOptions& options = {}) {
     const auto text = [](const std::string& value) { return value.empty() ? nullptr : value.c_str(); };
-    const fluxon_connect_options raw{sizeof raw, options.cluster.c_str(), text(options.node), text(options.shmRoot), text(options.name),
-                                     options.timeoutMs, options.prefault ? 1u : 0u};
+    const fluxon_connect_options raw{sizeof raw,         options.cluster.c_str(), text(options.node),        text(options.shmRoot),
+                                     text(options.name), options.timeoutMs,       options.prefault ? 1u : 0u};
     if (const fluxon_code code = fluxon_connect(&raw, &raw_); code != FLUXON_OK) detail::fail(code);
   }
   Client(Client&& other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
@@ -244,9 +244,13 @@ class Client {
     if (code != FLUXON_OK) detail::fail(code);
   }
   static fluxon_put_options convert(const PutOptions& options) {
-    return {sizeof(fluxon_put_options), options.timeoutMs,
-            options.onExisting == OnExisting::reject ? 1u : 0u, options.onInFlight == OnInFlight::reject ? 1u : 0u,
-            options.replicas, options.lease, options.sourceNode.empty() ? nullptr : options.sourceNode.c_str()};
+    return {sizeof(fluxon_put_options),
+            options.timeoutMs,
+            options.onExisting == OnExisting::reject ? 1u : 0u,
+            options.onInFlight == OnInFlight::reject ? 1u : 0u,
+            options.replicas,
+            options.lease,
+            options.sourceNode.empty() ? nullptr : options.sourceNode.c_str()};
   }
   fluxon_client* raw_ = nullptr;
 };

@@ -9,7 +9,12 @@
 namespace fluxon::ssdd {
 
 Operation::Operation(const Request& r, size_t alignment)
-    : direction_(r.direction), file_(r.file), tag_(r.tag), offset_(r.offset), alignment_(alignment), single_(r.buffer),
+    : direction_(r.direction),
+      file_(r.file),
+      tag_(r.tag),
+      offset_(r.offset),
+      alignment_(alignment),
+      single_(r.buffer),
       parts_(r.parts.begin(), r.parts.end()) {
   FLUXON_CHECK(parts_.size() <= IOV_MAX, "a request of too many parts");
   uint64_t bits = offset_;

@@ -228,11 +228,11 @@ class ShardRing {
 
   ShardId id() const { return id_; }
   uint64_t capacity() const { return capacity_; }
-  uint64_t usedBytes() const { return used_; }      // of all entries, dead ones too
-  uint64_t deadBytes() const { return dead_; }      // of dead entries, which wait for the tail
-  uint64_t head() const { return head_; }           // position
+  uint64_t usedBytes() const { return used_; }  // of all entries, dead ones too
+  uint64_t deadBytes() const { return dead_; }  // of dead entries, which wait for the tail
+  uint64_t head() const { return head_; }       // position
   uint64_t tail() const { return entries_.empty() ? head_ : entries_.front().begin; }
-  size_t committed() const { return committed_; }   // entries
+  size_t committed() const { return committed_; }  // entries
 
  private:
   friend class Guard;

@@ -14,8 +14,8 @@ namespace fluxon::ssdd {
 namespace {
 
 constexpr unsigned kFiles = 256;
-constexpr size_t kMostBytesOfCall = 1 << 30;   // a call's length has 32 bits; what is left is resumed
-constexpr unsigned kPieces = 1 << 14;           // of registered memory: the most that the kernel has
+constexpr size_t kMostBytesOfCall = 1 << 30;  // a call's length has 32 bits; what is left is resumed
+constexpr unsigned kPieces = 1 << 14;         // of registered memory: the most that the kernel has
 // Completions are collected when this thread asks for them and not by interrupting it, and an entry that fails does not hold back
 // those behind it. Kernels before 6.1 do not know the first two.
 constexpr unsigned kCheapest = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
