@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/bell.h"
 #include "base/cgroup.h"
 #include "shm/node_socket.h"
 
@@ -113,9 +114,7 @@ uint32_t CommandRing::submit(uint32_t index) {
 void CommandRing::ring() const {
   // seq_cst against the owner, who first says that it sleeps and then looks at the tails once more.
   if (header_.controlAsleep.load(std::memory_order_seq_cst) == 0) return;
-  const uint64_t one = 1;
-  // EAGAIN: the counter is full, so the bell rings already.
-  [[maybe_unused]] const ssize_t rung = ::write(bell_, &one, sizeof one);
+  bell::ring(bell_);
 }
 
 // False: the deadline has passed, or the owner has ended.

@@ -3,12 +3,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "base/bell.h"
 #include "base/descriptors.h"
 #include "net/socket_address.h"
 
@@ -17,19 +16,14 @@ namespace {
 
 constexpr Duration kAcceptPause = milliseconds(100);
 
-void ring(int fd) {
-  const uint64_t one = 1;
-  (void)!::write(fd, &one, sizeof one);
-}
-
 }  // namespace
 
 // --- mailbox
 
 Result<std::shared_ptr<Mailbox>> Mailbox::create() {
   auto box = std::make_shared<Mailbox>();
-  box->wake_ = shm::Descriptor(::eventfd(0, EFD_CLOEXEC));
-  box->events_ = shm::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  box->wake_ = shm::Descriptor(bell::makeBlocking());
+  box->events_ = shm::Descriptor(bell::make());
   if (!box->wake_ || !box->events_) return systemError("eventfd", errno);
   return box;
 }
@@ -41,7 +35,7 @@ void Mailbox::post(Message message) {
     first = messages_.empty();
     messages_.push_back(std::move(message));
   }
-  if (first) ring(wake_.get());
+  if (first) bell::ring(wake_.get());
 }
 
 std::vector<Mailbox::Message> Mailbox::takeMessages() {
@@ -56,13 +50,12 @@ void Mailbox::tell(LinkEvents& events) {
   told_.unpublished.insert(told_.unpublished.end(), events.unpublished.begin(), events.unpublished.end());
   events.fetched.clear();
   events.unpublished.clear();
-  ring(events_.get());
+  bell::ring(events_.get());
 }
 
 LinkEvents Mailbox::takeEvents() {
   const std::lock_guard lock(mutex_);
-  uint64_t count;
-  (void)!::read(events_.get(), &count, sizeof count);
+  bell::clear(events_.get());
   return std::exchange(told_, {});
 }
 

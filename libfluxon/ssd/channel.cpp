@@ -1,10 +1,9 @@
 #include "ssd/channel.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "base/bell.h"
 #include "base/check.h"
 
 namespace fluxon::ssd {
@@ -45,10 +44,7 @@ Channel::Channel(SsddFile& file, End end, int peerBell)
       end_(end),
       peerBell_(peerBell) {}
 
-void Channel::ring() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(peerBell_, &one, sizeof one);  // EAGAIN: full, so it rings already
-}
+void Channel::ring() { bell::ring(peerBell_); }
 
 Channel::Received Channel::refuse(const char* what, uint64_t value) {
   why_ = std::string(what) + " " + std::to_string(value);

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "base/bell.h"
 #include "cluster.h"
 #include "loop_device.h"
 #include "raw_client.h"
@@ -22,6 +23,7 @@ using fluxon::Code;
 using fluxon::PutId;
 using fluxon::ssd::Message;
 using fluxon::ssd::MessageKind;
+namespace bell = fluxon::bell;
 namespace ssd = fluxon::ssd;
 namespace shm = fluxon::shm;
 
@@ -104,10 +106,7 @@ class Impostor {
   }
 
   ssd::SsddFile& file() const { return *reinterpret_cast<ssd::SsddFile*>(map_.data()); }
-  void ring() const {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = ::write(ownersBell_.get(), &one, sizeof one);
-  }
+  void ring() const { bell::ring(ownersBell_.get()); }
   void say(Message message) {
     channel_->awake();
     channel_->send(message);
@@ -128,8 +127,7 @@ class Impostor {
       if (received == ssd::Channel::Received::message || !channel_->sleep()) continue;
       pollfd waiting{bell_.get(), POLLIN, 0};
       REQUIRE_MESSAGE(::poll(&waiting, 1, 20'000) == 1, "no message");
-      uint64_t rung;
-      REQUIRE(::read(bell_.get(), &rung, sizeof rung) == sizeof rung);
+      REQUIRE(bell::clear(bell_.get()));
     }
   }
 

@@ -4,7 +4,6 @@
 #include <linux/fs.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,6 +17,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "cluster.h"
 #include "loop_device.h"
@@ -80,7 +80,7 @@ class Owner {
     REQUIRE(::ftruncate(fileFd_.get(), sizeof(ssd::SsddFile)) == 0);
     file_ = shm::MappedFile::map(fileFd_.get(), shm::Access::readWrite, "ssdd").value();
     fill(file().header.file, ssd::kSsddMagic, file_.bytes(), 4096);
-    for (shm::Descriptor* bell : {&ourBell_, &theirBell_}) *bell = shm::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    for (shm::Descriptor* bell : {&ourBell_, &theirBell_}) *bell = shm::Descriptor(bell::make());
     channel_.emplace(file(), ssd::Channel::End::owner, theirBell_.get());
     answer(Code::ok, {fileFd_.get(), segmentFd_.get(), ourBell_.get(), theirBell_.get()});
   }
@@ -110,8 +110,7 @@ class Owner {
       if (!channel_->sleep()) continue;
       pollfd waiting{ourBell_.get(), POLLIN, 0};
       REQUIRE_MESSAGE(::poll(&waiting, 1, 20'000) == 1, "no message");
-      uint64_t rung;
-      REQUIRE(::read(ourBell_.get(), &rung, sizeof rung) == sizeof rung);
+      REQUIRE(bell::clear(ourBell_.get()));
     }
   }
   Message expect(MessageKind kind, uint64_t id) {
@@ -151,10 +150,7 @@ class Owner {
   char* memory(uint64_t offset) { return segment_.data() + shm::kSegmentDataOffset + offset; }
   std::string at(uint64_t offset, uint64_t bytes) { return {memory(offset), bytes}; }
   ssd::SsddFile& file() { return *reinterpret_cast<ssd::SsddFile*>(file_.data()); }
-  void ring() {
-    const uint64_t one = 1;
-    REQUIRE(::write(theirBell_.get(), &one, sizeof one) == sizeof one);
-  }
+  void ring() { bell::ring(theirBell_.get()); }
 
  private:
   static void fill(shm::FileHeader& header, const char* magic, uint64_t bytes, uint64_t headerBytes) {

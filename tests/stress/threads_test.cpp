@@ -2,7 +2,6 @@
 // that a reader may touch must be ordered against its writer by the protocol's own words.
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/bell.h"
 #include "base/hash.h"
 #include "client/command_ring.h"
 #include "shm/directory_view.h"
@@ -125,7 +125,7 @@ TEST_CASE("threads that share a command ring get their own answers, and abandone
   auto* const file = static_cast<ClientFile*>(clientMemory.get());
   int sockets[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
-  const Descriptor ours(sockets[0]), theirs(sockets[1]), bell(::eventfd(0, EFD_NONBLOCK));
+  const Descriptor ours(sockets[0]), theirs(sockets[1]), bell(bell::make());
   client::CommandRing ring(*file, *node.memory.header, bell.get(), ours.get());
   std::atomic<bool> stop{false};
 

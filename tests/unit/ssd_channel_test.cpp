@@ -1,7 +1,6 @@
 // The rings between an owner and its ssdd: order, room, bells, and a peer that writes nonsense.
 #include <doctest/doctest.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "base/bell.h"
 #include "base/ids.h"
 #include "ssd/channel.h"
 
@@ -19,7 +19,7 @@ namespace {
 using Received = Channel::Received;
 
 struct Bell {
-  Bell() : fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) { REQUIRE(fd >= 0); }
+  Bell() : fd(bell::make()) { REQUIRE(fd >= 0); }
   ~Bell() { ::close(fd); }
   Bell(const Bell&) = delete;
   // How often it has rung since the last call.

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <kj/debug.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <cstring>
 
 #include "attach.h"
+#include "base/bell.h"
 #include "base/log.h"
 #include "in_turn.h"
 
@@ -219,7 +219,7 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request,
   Result<shm::Descriptor> theirs = shm::openFile(path, shm::Access::readWrite);
   const auto open = [&](const char* name) { return shm::openFile(files_.file(name), shm::Access::readOnly); };
   Result<shm::Descriptor> directory = open("directory"), keys = open("keys"), segment = open("segment");
-  shm::Descriptor bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  shm::Descriptor bell(bell::make());
   const Error noBell = bell ? Error{} : systemError("eventfd", errno);
   if (!map || !theirs || !directory || !keys || !segment || !bell) {
     ::unlink(path.c_str());

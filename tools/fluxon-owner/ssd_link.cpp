@@ -1,14 +1,13 @@
 #include "ssd_link.h"
 
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "attach.h"
+#include "base/bell.h"
 #include "ssd/roots.h"
 
 namespace fluxon::owner {
@@ -84,8 +83,8 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
     return refuse(error.code, error.detail);
   }
   if (::flock(theirs->get(), LOCK_EX | LOCK_NB) != 0) return refuse(Code::system, "flock " + path);
-  ownBell_ = shm::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  peerBell_ = shm::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  ownBell_ = shm::Descriptor(bell::make());
+  peerBell_ = shm::Descriptor(bell::make());
   if (!ownBell_ || !peerBell_) return refuse(Code::system, "eventfd");
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -136,8 +135,7 @@ kj::Promise<void> SsdLink::watch(const ssd::Channel& of) {
 
 kj::Promise<void> SsdLink::bell(const ssd::Channel& of) {
   if (channel_.get() != &of) return kj::READY_NOW;
-  uint64_t rung;
-  [[maybe_unused]] const ssize_t n = ::read(ownBell_.get(), &rung, sizeof rung);
+  bell::clear(ownBell_.get());
   channel_->awake();
   ssd::Message message;
   bool more = true;

@@ -1,15 +1,14 @@
 #include "device.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <future>
 #include <optional>
 
+#include "base/bell.h"
 #include "base/extent.h"
 #include "base/log.h"
 
@@ -19,17 +18,9 @@ namespace {
 using Kind = DiskResult::Kind;
 
 shm::Descriptor makeBell(Error& error) {
-  shm::Descriptor bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  shm::Descriptor bell(bell::make());
   if (!bell) error = systemError("eventfd", errno);
   return bell;
-}
-void ring(int bell) {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(bell, &one, sizeof one);  // EAGAIN: full, so it rings already
-}
-void silence(int bell) {
-  uint64_t rung;
-  [[maybe_unused]] const ssize_t n = ::read(bell, &rung, sizeof rung);
 }
 
 // The segment is registered in pieces, so that I/O goes on in between; each reaches so far into the next one that what a request names
@@ -130,7 +121,7 @@ void Devices::close() {
       const std::lock_guard lock(device->mutex);
       device->ends = true;
     }
-    ring(device->bell.get());
+    bell::ring(device->bell.get());
   }
   for (auto& device : devices_) device->thread.join();
 }
@@ -142,7 +133,7 @@ void Devices::setSegment(char* data, uint64_t bytes) {
     const std::lock_guard lock(device->mutex);
     device->segment = iovec{data, bytes};
     device->populated = 0;
-    if (std::exchange(device->asleep, false)) ring(device->bell.get());
+    if (std::exchange(device->asleep, false)) bell::ring(device->bell.get());
   }
 }
 
@@ -150,7 +141,7 @@ void Devices::segmentPopulated(uint64_t bytes) {
   for (auto& device : devices_) {
     const std::lock_guard lock(device->mutex);
     device->populated = std::min(bytes, segmentBytes_);
-    if (std::exchange(device->asleep, false)) ring(device->bell.get());
+    if (std::exchange(device->asleep, false)) bell::ring(device->bell.get());
   }
 }
 
@@ -187,7 +178,7 @@ void Devices::give(ShardId shard, Order order) {
   queued(device, order).fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(device.mutex);
   device.inbox.push_back(order);
-  if (std::exchange(device.asleep, false)) ring(device.bell.get());
+  if (std::exchange(device.asleep, false)) bell::ring(device.bell.get());
 }
 
 void Devices::cancelQueued(DeviceIndex index) {
@@ -201,13 +192,13 @@ void Devices::cancelQueued(DeviceIndex index) {
     }
     device.inbox.clear();
     device.cancels = true;
-    if (std::exchange(device.asleep, false)) ring(device.bell.get());
+    if (std::exchange(device.asleep, false)) bell::ring(device.bell.get());
   }
   hand(results);
 }
 
 std::vector<DiskResult> Devices::reap() {
-  silence(bell_.get());
+  bell::clear(bell_.get());
   const std::lock_guard lock(mutex_);
   return std::exchange(results_, {});
 }
@@ -215,7 +206,7 @@ std::vector<DiskResult> Devices::reap() {
 void Devices::hand(std::vector<DiskResult>& results) {
   if (results.empty()) return;
   const std::lock_guard lock(mutex_);
-  if (results_.empty()) ring(bell_.get());
+  if (results_.empty()) bell::ring(bell_.get());
   results_.insert(results_.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
   results.clear();
 }
@@ -247,7 +238,7 @@ void Devices::run(Device& device, const Settings& settings) {
     }
     if (idle) {
       ::poll(sources, 2, -1);
-      silence(device.bell.get());
+      bell::clear(device.bell.get());
     }
     segment ? memory.replace(*segment) : memory.tellRefusal();
     if (cancels) worker.cancelQueued(results);

@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "base/bell.h"
 #include "shm/node_socket.h"
 #include "shm/segment_format.h"
 #include "shm/time_namespace.h"
@@ -54,8 +54,7 @@ uint64_t Session::populatedBytes() const {
 }
 
 kj::Promise<void> Session::rung() {
-  uint64_t count;
-  if (::read(bell_.get(), &count, sizeof count) == sizeof count) return kj::READY_NOW;
+  if (bell::clear(bell_.get())) return kj::READY_NOW;
   return bellObserver_->whenBecomesReadable().then([this] { return rung(); });
 }
 

@@ -1,6 +1,5 @@
 // FileEngine over a pool of threads, each with one plain call at a time.
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/bell.h"
 #include "base/check.h"
 #include "io_queues.h"
 
@@ -18,7 +18,7 @@ namespace {
 class PsyncEngine final : public FileEngine {
  public:
   explicit PsyncEngine(const EngineSettings& settings)
-      : queues_(settings, std::min(settings.depth, settings.threads)), events_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      : queues_(settings, std::min(settings.depth, settings.threads)), events_(bell::make()) {
     for (unsigned i = 0; i < std::min(settings.depth, settings.threads); ++i) threads_.emplace_back([this] { work(); });
   }
   ~PsyncEngine() override {
@@ -66,9 +66,8 @@ class PsyncEngine final : public FileEngine {
         const std::lock_guard lock(mutex_);
         wanted = std::min(std::min(wanted, count), queues_.pending());
         const bool late = until != Time::never() && bootTime() >= until;
-        uint64_t rung;  // under the lock, as it is rung: what comes later rings anew
         ++systemCalls_;
-        [[maybe_unused]] const ssize_t n = ::read(events_, &rung, sizeof rung);
+        bell::clear(events_);  // under the lock, as it is rung: what comes later rings anew
         if (queues_.ended() >= wanted || late) return queues_.takeEnded(to);
         ++systemCalls_;
       }
@@ -106,8 +105,7 @@ class PsyncEngine final : public FileEngine {
  private:
   void ring() {
     ++systemCalls_;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = ::write(events_, &one, sizeof one);  // full is readable as well
+    bell::ring(events_);
   }
 
   void work() {

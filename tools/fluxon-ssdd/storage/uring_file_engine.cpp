@@ -1,12 +1,12 @@
 // FileEngine over one io_uring. All operations that may start go to the kernel with one system call, which also waits.
 #include <liburing.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "base/bell.h"
 #include "base/check.h"
 #include "io_queues.h"
 
@@ -99,9 +99,8 @@ class UringEngine final : public FileEngine {
 
   void wait(size_t count, Time until, std::vector<Completion>& to) override {
     if (events_ >= 0) {
-      uint64_t rung;  // before the completions are collected: what comes later rings anew
       ++systemCalls_;
-      [[maybe_unused]] const ssize_t n = ::read(events_, &rung, sizeof rung);
+      bell::clear(events_);  // before the completions are collected: what comes later rings anew
     }
     const size_t wanted = std::min(count, queues_.pending());
     for (;;) {
@@ -127,7 +126,7 @@ class UringEngine final : public FileEngine {
 
   int eventFd() override {
     if (events_ < 0) {
-      events_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+      events_ = bell::make();
       if (events_ < 0) return -1;
       if (const int result = ::io_uring_register_eventfd(&ring_, events_); result != 0) {
         ::close(std::exchange(events_, -1));
@@ -148,7 +147,7 @@ class UringEngine final : public FileEngine {
  private:
   // 0 or negative errno, of what eventFd() will do.
   int tryRegister() {
-    const int events = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int events = bell::make();
     if (events < 0) return -errno;
     int result = ::io_uring_register_eventfd(&ring_, events);
     if (result == 0) result = ::io_uring_unregister_eventfd(&ring_);
@@ -169,8 +168,7 @@ class UringEngine final : public FileEngine {
   void ring() {
     if (events_ < 0) return;
     ++systemCalls_;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = ::write(events_, &one, sizeof one);  // full is readable as well
+    bell::ring(events_);
   }
 
   // The queue has an entry for each operation of the depth. True if the kernel is to be told of any.
