@@ -58,12 +58,6 @@ MUTANTS = [
         "if (page.pages == 0) return;",
     ),
     (
-        "the next life is not told of changes that the last one has not answered",
-        MASTER + "membership.cpp",
-        "if (fresh->inWindow) events_.replaced(*known, *fresh);",
-        "",
-    ),
-    (
         "an inventory within the term revives what a change is about to end",
         MASTER + "inventory.cpp",
         "!entry || entry->change || entry->putId",
