@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ostream>
+#include <string_view>
+#include <type_traits>
 
 #include "rpc/messages.h"
 
@@ -40,15 +42,17 @@ void tell(std::ostream& to, const T& what) {
   if constexpr (requires { what.ssd.begin(); }) to << (what.ssd.empty() ? "" : " ssd"), all(what.ssd);
 }
 
+// Of a type of messages.h: "PutStart".
+template <class T>
+std::string_view kindOf() {
+  const std::string_view name = __PRETTY_FUNCTION__;
+  const size_t end = name.find_first_of(";]", name.find("T = ")), begin = name.rfind(':', end) + 1;
+  return name.substr(begin, end - begin);
+}
+
 inline void tell(std::ostream& to, const rpc::Request& request) {
-  static constexpr const char* kKinds[] = {"heartbeat",     "putStart", "putDone",    "putReserved",    "putAbort",       "reserve",
-                                           "release",       "dropped",  "getStart",   "getDone",        "statKey",        "removeKey",
-                                           "countKeys",     "listKeys", "leaseGrant", "leaseKeepAlive", "leaseRevoke",    "spread",
-                                           "inventoryPage", "ssdLife",  "ssdCommit",  "ssdEvicted",     "invalidateDone", "reclaimDone",
-                                           "replicateDone", "staged",   "unstaged"};
-  static_assert(std::size(kKinds) == std::variant_size_v<rpc::Request::Body>);
-  to << "  #" << request.id.value << " " << kKinds[request.body.index()];
-  std::visit([&](const auto& body) { tell(to, body); }, request.body);
+  to << "  #" << request.id.value << " ";
+  std::visit([&](const auto& body) { tell(to << kindOf<std::decay_t<decltype(body)>>(), body); }, request.body);
 }
 
 inline void tell(std::ostream& to, const rpc::Reply& reply) {
@@ -58,10 +62,8 @@ inline void tell(std::ostream& to, const rpc::Reply& reply) {
 }
 
 inline void tell(std::ostream& to, const rpc::MasterMessage& message) {
-  static constexpr const char* kKinds[] = {"", "  invalidate", "  reclaim", "  replicate", "  stage", "  unstage", "  leave", "  shrink"};
-  static_assert(std::size(kKinds) == std::variant_size_v<rpc::MasterMessage>);
-  to << kKinds[message.index()];
-  std::visit([&](const auto& each) { tell(to, each); }, message);
+  if (const auto* const reply = std::get_if<rpc::Reply>(&message)) return tell(to, *reply);
+  std::visit([&](const auto& each) { tell(to << "  " << kindOf<std::decay_t<decltype(each)>>(), each); }, message);
 }
 
 }  // namespace fluxon::sim
