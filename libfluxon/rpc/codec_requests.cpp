@@ -1,5 +1,5 @@
-// Requests of an owner. A new one has: its struct in schema/master.capnp and rpc/messages.h, a pair here, a line in the table, and a line in
-// MasterCore::dispatch.
+// Requests of an owner. A new one has its struct in schema/master.capnp and in rpc/messages.h, a line in the table and a pair of functions
+// here, and a line in MasterCore::dispatch.
 #include "rpc/codec_parts.h"
 
 namespace fluxon::rpc {
