@@ -48,7 +48,7 @@ int run(int argc, char** argv) {
   for (size_t i = 0; i < bytes * depth; ++i) memory[i] = static_cast<char>(i * 2654435761 >> 16);
 
   std::string why;
-  const auto engine = kind == "threads" ? ssdd::makePsyncEngine({.threads = depth}) : ssdd::makeUringEngine({}, why);
+  const auto engine = kind == "threads" ? ssdd::makePsyncEngine({.threads = depth}).value() : ssdd::makeUringEngine({}, why);
   if (!engine) fail("io_uring: " + why);
   if (kind == "registered") {
     const iovec all{memory, bytes * depth};

@@ -126,6 +126,15 @@ std::optional<MemoryLimit> memoryLimit(const std::string& root) {
   return least;
 }
 
+std::optional<TaskLimit> taskLimit(const std::string& root) {
+  std::optional<TaskLimit> least;
+  upwards(root, "pids", [&](const std::string& folder, bool) {
+    const std::optional<uint64_t> most = numberIn(folder + "/pids.max");
+    if (most && (!least || *most < least->most)) least = TaskLimit{folder + "/pids.max", *most};
+  });
+  return least;
+}
+
 unsigned usableProcessors(const std::string& root) {
   cpu_set_t set;
   double most = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : std::thread::hardware_concurrency();

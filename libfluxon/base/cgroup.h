@@ -23,6 +23,14 @@ struct MemoryLimit {
 // Of the limits that of least room; nullopt: there is none, or it cannot be seen. `root` stands before /proc and /sys: for tests.
 std::optional<MemoryLimit> memoryLimit(const std::string& root = "");
 
+struct TaskLimit {
+  std::string file;  // that holds it
+  uint64_t most = 0;
+};
+
+// The least number of threads that one of the groups allows (pids.max); nullopt: there is none, or it cannot be seen.
+std::optional<TaskLimit> taskLimit(const std::string& root = "");
+
 // Processors that this process may use at once, at least 1: by its affinity and the quota of its groups.
 unsigned usableProcessors(const std::string& root = "");
 

@@ -6,20 +6,26 @@
 
 #include <cerrno>
 #include <chrono>
-#include <thread>
 #include <utility>
+
+#include "base/thread.h"
 
 namespace fluxon {
 
-LineWriter& LineWriter::start(int fd, Notice notice) {
+Result<LineWriter*> LineWriter::start(int fd, Notice notice) {
   auto* writer = new LineWriter(fd, std::move(notice));
   // Signals are for the threads that expect them.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([writer] { writer->run(); }).detach();
+  Result<std::thread> thread = startThread([writer] { writer->run(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return *writer;
+  if (!thread) {
+    delete writer;
+    return thread.error();
+  }
+  thread->detach();
+  return writer;
 }
 
 void LineWriter::add(std::string line) {

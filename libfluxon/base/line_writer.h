@@ -19,6 +19,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/result.h"
 
 namespace fluxon {
 
@@ -28,8 +29,8 @@ class LineWriter {
   // The line that says how many were left out.
   using Notice = std::function<std::string(uint64_t lines)>;
 
-  // Lives as long as the process. The descriptor stays the caller's, who may not close it.
-  static LineWriter& start(int fd, Notice);
+  // Lives as long as the process, never null. The descriptor stays the caller's, who may not close it. system: there is no thread.
+  static Result<LineWriter*> start(int fd, Notice);
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 

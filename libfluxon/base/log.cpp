@@ -36,22 +36,25 @@ std::unique_ptr<spdlog::formatter> formatter() {
 
 }  // namespace
 
-void start(const std::string& process, const std::string& level) {
+Error start(const std::string& process, const std::string& level) {
   // A formatter is of one thread; the writer calls this one under its lock or from its thread.
   const auto said = std::make_shared<std::pair<std::mutex, std::unique_ptr<spdlog::formatter>>>();
   said->second = formatter();
-  writer = &LineWriter::start(STDERR_FILENO, [said, process](uint64_t lines) {
+  const Result<LineWriter*> started = LineWriter::start(STDERR_FILENO, [said, process](uint64_t lines) {
     const std::string text = std::to_string(lines) + " lines of the log were left out here: stderr did not take them";
     spdlog::memory_buf_t line;
     const std::lock_guard lock(said->first);
     said->second->format(spdlog::details::log_msg(process, spdlog::level::warn, text), line);
     return std::string(line.data(), line.size());
   });
+  if (!started) return started.error();
+  writer = started.value();
   auto logger = std::make_shared<spdlog::logger>(process, std::make_shared<WriterSink>());
   logger->set_formatter(formatter());
   logger->set_level(spdlog::level::from_str(level));
   spdlog::set_default_logger(std::move(logger));
   sayFailedChecks(last);
+  return {};
 }
 void debug(const std::string& text) { spdlog::default_logger_raw()->log(spdlog::level::debug, "{}", text); }
 void info(const std::string& text) { spdlog::default_logger_raw()->log(spdlog::level::info, "{}", text); }

@@ -7,13 +7,15 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/result.h"
 
 namespace fluxon::log {
 
 enum class Level { debug, info, warn, error };
 
 // `process` stands in each line; `level` is one of debug, info, warn, error. Once. What a failed check says goes this way, too.
-void start(const std::string& process, const std::string& level);
+// system: there is no thread for it.
+Error start(const std::string& process, const std::string& level);
 void debug(const std::string& text);
 void info(const std::string& text);
 void warn(const std::string& text);

@@ -53,19 +53,24 @@ Code codeFromWire(uint32_t value) {
   return Code::protocol;
 }
 
+std::string limitBehind(int errnoValue) {
+  const auto limit = [](int resource, const char* name, const char* unit, const char* option, const char* setting) -> std::string {
+    rlimit most{};
+    if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &most) != 0 || most.rlim_cur == RLIM_INFINITY) return "";
+    return std::string(" (") + name + " is " + std::to_string(most.rlim_cur) + unit + ": ulimit " + option + ", or " + setting +
+           "= of the unit)";
+  };
+  switch (errnoValue) {
+    case EFBIG: return limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", " bytes", "-f", "LimitFSIZE");
+    case EMFILE: return limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", "", "-n", "LimitNOFILE");
+    case ENOMEM: return limit(RLIMIT_AS, "RLIMIT_AS", " bytes", "-v", "LimitAS");
+    default: return "";
+  }
+}
+
 Error systemError(const std::string& what, int errnoValue) {
   const Code code = errnoValue == EACCES || errnoValue == EPERM ? Code::denied : Code::system;
-  std::string detail = what + ": " + std::strerror(errnoValue);
-  const auto limitedBy = [&](int resource, const char* name, const char* unit, const char* option, const char* setting) {
-    rlimit limit{};
-    if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-    detail += std::string(" (") + name + " is " + std::to_string(limit.rlim_cur) + unit + ": ulimit " + option + ", or " + setting +
-              "= of the unit)";
-  };
-  if (errnoValue == EFBIG) limitedBy(RLIMIT_FSIZE, "RLIMIT_FSIZE", " bytes", "-f", "LimitFSIZE");
-  if (errnoValue == EMFILE) limitedBy(RLIMIT_NOFILE, "RLIMIT_NOFILE", "", "-n", "LimitNOFILE");
-  if (errnoValue == ENOMEM) limitedBy(RLIMIT_AS, "RLIMIT_AS", " bytes", "-v", "LimitAS");
-  return Error{code, std::move(detail)};
+  return Error{code, what + ": " + std::strerror(errnoValue) + limitBehind(errnoValue)};
 }
 
 }  // namespace fluxon

@@ -37,6 +37,10 @@ struct Error {
 // errno as an error: "open /dev/shm/x: Permission denied". EACCES and EPERM become `denied`.
 Error systemError(const std::string& what, int errnoValue);
 
+// " (RLIMIT_NOFILE is 14: ulimit -n, or LimitNOFILE= of the unit)": the limit of this process that the system may have meant by an errno;
+// empty: none. systemError() says it by itself.
+std::string limitBehind(int errnoValue);
+
 // A value or an error.
 template <class T>
 class [[nodiscard]] Result {

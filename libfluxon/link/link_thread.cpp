@@ -9,6 +9,7 @@
 
 #include "base/bell.h"
 #include "base/descriptors.h"
+#include "base/thread.h"
 #include "net/socket_address.h"
 
 namespace fluxon::link {
@@ -77,10 +78,13 @@ LinkThread::~LinkThread() {
   thread_.join();
 }
 
-void LinkThread::run() {
+Error LinkThread::run() {
   std::promise<void> ready;
-  thread_ = std::thread([this, &ready] { loop(ready); });
+  Result<std::thread> thread = startThread([this, &ready] { loop(ready); });
+  if (!thread) return thread.error();
+  thread_ = std::move(thread).value();
   ready.get_future().wait();
+  return {};
 }
 
 void LinkThread::loop(std::promise<void>& ready) {

@@ -45,7 +45,7 @@ class LinkThread final : public IoSink {
   LinkThread(const TcpLink::Settings&, const net::Secret&, const std::string& node, const shm::DirectoryView&, shm::ClientFile& hazards,
              std::shared_ptr<Mailbox>, shm::Descriptor listener);
   ~LinkThread();  // ends and joins the thread
-  void run();     // starts it, and waits until it knows its engine
+  Error run();    // starts it, and waits until it knows its engine
 
   Mailbox& mailbox() { return *mailbox_; }
   const CounterSet<std::atomic<uint64_t>>& counters() const { return counters_; }

@@ -53,7 +53,7 @@ Result<std::unique_ptr<TcpLink>> TcpLink::start(const Settings& settings, const 
   Result<std::shared_ptr<Mailbox>> mailbox = Mailbox::create();
   if (!mailbox) return mailbox.error();
   link->thread_ = std::make_unique<LinkThread>(settings, secret, node, own, hazards, mailbox.value(), std::move(listener));
-  link->thread_->run();
+  if (Error error = link->thread_->run(); !error.ok()) return error;
   return link;
 }
 

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/thread.h"
+
 namespace fluxon::net {
 
 Addresses lookUp(const Endpoint& endpoint, Lookup how) {
@@ -31,7 +33,9 @@ Addresses lookUp(const Endpoint& endpoint, Lookup how) {
 void lookUpAside(const Endpoint& endpoint, std::function<void(Addresses)> then) {
   Addresses numeric = lookUp(endpoint, Lookup::numeric);
   if (numeric) return then(std::move(numeric));
-  std::thread([endpoint, then = std::move(then)] { then(lookUp(endpoint, Lookup::name)); }).detach();
+  Result<std::thread> thread = startThread([endpoint, then] { then(lookUp(endpoint, Lookup::name)); });
+  if (!thread) return then(thread.error());
+  thread->detach();
 }
 
 Result<shm::Descriptor> listenOn(const Endpoint& endpoint, int flags) {

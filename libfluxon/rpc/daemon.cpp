@@ -8,15 +8,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <memory>
-#include <thread>
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/thread.h"
 
 namespace fluxon::rpc {
 namespace {
@@ -36,13 +38,15 @@ class KjLog final : public kj::ExceptionCallback {
 };
 
 // On a thread, which is waited for a moment, so that what comes next is heard after it.
-void tell(std::function<void()> say) {
+void tell(const std::function<void()>& say) {
   auto heard = std::make_shared<std::promise<void>>();
   std::future<void> future = heard->get_future();
-  std::thread([heard, say = std::move(say)] {
+  Result<std::thread> thread = startThread([heard, say] {
     say();
     heard->set_value();
-  }).detach();
+  });
+  if (!thread) return say();  // late is better than never
+  thread->detach();
   future.wait_for(kHeard);
 }
 
@@ -60,7 +64,7 @@ Daemon::Prepared::Prepared() {
   ::setrlimit(RLIMIT_NOFILE, &descriptors);
 }
 
-Daemon::Daemon() : loop_(port_), waitScope_(loop_), uv_(kj::heap<UvGuest>(port_, port_.getTimer())) {
+Daemon::Daemon() : loop_(port_), waitScope_(loop_), workers_(kj::heap<Workers>(port_)) {
   waitScope_.setBusyPollInterval(kEventsBetweenLooks);
 }
 Daemon::~Daemon() noexcept(false) = default;
@@ -83,7 +87,7 @@ kj::Promise<void> Daemon::at(Time when) {
 
 void Daemon::settle() {
   const Time end = bootTime() + kSettled;
-  while (uv_->working() > 0) {
+  while (workers_->working() > 0) {
     if (bootTime() >= end) {
       log::warn("a disk does not answer: what is under way ends with the process");
       log::finish();
@@ -98,7 +102,9 @@ int guarded(const char* process, const std::function<int()>& run) {
   const KjLog kjLog;
   KJ_IF_MAYBE (error, kj::runCatchingExceptions([&] { status = run(); })) {
     const Code code = error->getType() == kj::Exception::Type::DISCONNECTED ? Code::unavailable : Code::system;
-    log::last(std::string(process) + ": " + sentence(code) + ": " + error->getDescription().cStr());
+    std::string detail = error->getDescription().cStr();
+    if (detail.ends_with(std::strerror(EMFILE))) detail += limitBehind(EMFILE);  // of a system call that KJ made
+    log::last(std::string(process) + ": " + Error{code, detail}.message());
     return sysexit(code);
   }
   log::finish();

@@ -1,4 +1,4 @@
-// What every daemon has: a KJ loop with a libuv guest, signals, readiness.
+// What every daemon has: a KJ loop with threads for what blocks, signals, readiness.
 #pragma once
 
 #include <kj/async.h>
@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "rpc/control_port.h"
-#include "rpc/uv_guest.h"
+#include "rpc/workers.h"
 
 namespace fluxon::rpc {
 
@@ -24,7 +24,7 @@ class Daemon {
   ControlPort& port() { return port_; }
   kj::Timer& timer() { return port_.getTimer(); }
   kj::WaitScope& waitScope() { return waitScope_; }
-  UvGuest& uv() { return *uv_; }
+  Workers& workers() { return *workers_; }
 
   // Resolves when everything that is to be done now is done, and sockets, signals and timers have been looked at: between two slices of
   // long work.
@@ -35,8 +35,8 @@ class Daemon {
   // What the process ends with after that: 71 if it was RLIMIT_CPU.
   int status() const { return status_; }
   kj::Promise<void> at(Time when);
-  // Blocks until no work of uv() is under way: before what its functions use is destroyed. Work that a disk holds up for 3 seconds ends
-  // with the process, at once: as for a kill, which may come at any time.
+  // Blocks until no work of workers() is under way: before what its functions use is destroyed. Work that a disk holds up for 3 seconds
+  // ends with the process, at once: as for a kill, which may come at any time.
   void settle();
 
  private:
@@ -46,7 +46,7 @@ class Daemon {
   ControlPort port_;
   kj::EventLoop loop_;
   kj::WaitScope waitScope_;
-  kj::Own<UvGuest> uv_;
+  kj::Own<Workers> workers_;
   int status_ = 0;
 };
 

@@ -21,7 +21,7 @@ struct Broken {
   const Scratch file{"broken"};
   const FileRef there = FileRef::descriptor(file.fd);
   const Memory to{kMiB};
-  const std::unique_ptr<FileEngine> inner = makePsyncEngine({});
+  const std::unique_ptr<FileEngine> inner = makePsyncEngine({}).value();
   FailingEngine engine{*inner};
 };
 

@@ -480,7 +480,7 @@ TEST_CASE("io engine: where io_uring is refused the engine says why, and threads
       std::string why;
       if (!refuseUring(call) || makeUringEngine({}, why) || why != name + ": " + std::strerror(EPERM)) ::_exit(1);
       const Memory to(content.size());
-      const auto engine = makePsyncEngine({});
+      const auto engine = makePsyncEngine({}).value();
       std::vector<Completion> done;
       if (!engine->submit(reads(engine->addFile(file.fd), 0, to))) ::_exit(2);
       engine->wait(1, Time::never(), done);

@@ -85,7 +85,7 @@ enum class Kind { uring, threads };
 constexpr Kind kBoth[] = {Kind::uring, Kind::threads};
 
 inline std::unique_ptr<FileEngine> make(Kind kind, const EngineSettings& settings = {}) {
-  if (kind == Kind::threads) return makePsyncEngine(settings);
+  if (kind == Kind::threads) return makePsyncEngine(settings).value();
   std::string why;
   auto engine = makeUringEngine(settings, why);
   REQUIRE_MESSAGE(engine, "io_uring: " << why);

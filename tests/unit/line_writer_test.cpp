@@ -40,7 +40,7 @@ const auto kNotice = [](uint64_t lines) { return "left out " + std::to_string(li
 
 TEST_CASE("line writer: lines come out in their order") {
   const Pipe pipe;
-  LineWriter& writer = LineWriter::start(pipe.ends[1], kNotice);
+  LineWriter& writer = *LineWriter::start(pipe.ends[1], kNotice).value();
   for (int i = 0; i < 100; ++i) writer.add(std::to_string(i) + "\n");
   std::string expected;
   for (int i = 0; i < 100; ++i) expected += std::to_string(i) + "\n";
@@ -50,7 +50,7 @@ TEST_CASE("line writer: lines come out in their order") {
 
 TEST_CASE("line writer: a pipe that nobody reads holds nobody up; what finds no room is counted, and said where it is missing") {
   const Pipe pipe;
-  LineWriter& writer = LineWriter::start(pipe.ends[1], kNotice);
+  LineWriter& writer = *LineWriter::start(pipe.ends[1], kNotice).value();
   const std::string line = std::string(999, 'x') + "\n";
   const uint64_t lines = 2 * LineWriter::kMostBytes / line.size();
   for (uint64_t i = 0; i < lines; ++i) writer.add(line);
@@ -74,7 +74,7 @@ TEST_CASE("line writer: a pipe that nobody reads holds nobody up; what finds no 
 TEST_CASE("line writer: lines that the descriptor refuses are counted, and said before the next one that it takes") {
   const Pipe pipe;
   const int fd = ::dup(pipe.ends[0]);  // for reading: EBADF
-  LineWriter& writer = LineWriter::start(fd, kNotice);
+  LineWriter& writer = *LineWriter::start(fd, kNotice).value();
   for (int i = 0; i < 3; ++i) writer.add("lost\n");
   CHECK(writer.drain(seconds(10)));
   CHECK(writer.dropped() == 3);

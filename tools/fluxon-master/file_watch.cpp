@@ -40,7 +40,7 @@ FileWatch::Seen FileWatch::look() {
 kj::Promise<Error> FileWatch::lost() {
   return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this] {
     auto seen = std::make_shared<Seen>();
-    return daemon_.uv().work([this, seen] { *seen = look(); }).then([this, seen]() -> kj::Promise<Error> {
+    return daemon_.workers().run([this, seen] { *seen = look(); }).then([this, seen]() -> kj::Promise<Error> {
       if (!seen->lost.ok()) return seen->lost;
       if (seen->repaired) log::error(files_.stateFolder + "/lock has been removed or replaced: the state is written anew");
       if (!seen->unrepaired.ok()) {

@@ -63,7 +63,7 @@ Error openState(const Config& config, const std::string& what, Opened& opened) {
 std::optional<int> open(rpc::Daemon& daemon, const Config& config, const std::string& what, Opened& opened) {
   auto result = std::make_shared<std::pair<Opened, Error>>();
   const auto blocking = [config, what, result] { result->second = openState(config, what, result->first); };
-  kj::Promise<bool> done = daemon.uv().work(blocking).then([] { return true; });
+  kj::Promise<bool> done = daemon.workers().run(blocking).then([] { return true; });
   if (!done.exclusiveJoin(daemon.stopped().then([] { return false; })).wait(daemon.waitScope())) {
     daemon.settle();
     return daemon.status();
@@ -76,7 +76,7 @@ std::optional<int> open(rpc::Daemon& daemon, const Config& config, const std::st
 int run(const Options& options) {
   const Config& config = options.config;
   rpc::Daemon daemon;
-  log::start("fluxon-master", config.common.logLevel);
+  if (Error error = log::start("fluxon-master", config.common.logLevel); !error.ok()) return fail(error);
 
   if (config.common.master.enabled) {
     return fail({Code::badConfig, "common.master = \"" + toString(config.common.master) +

@@ -322,7 +322,7 @@ void Service::write() {
   std::optional<DurableState> state = writer_.begin(core_, bootTime());
   if (!state) return;
   auto result = std::make_shared<Error>();
-  auto stored = daemon_.uv().work([this, result, state = std::move(*state)] { *result = storeState(*disk_, statePath_, state); });
+  auto stored = daemon_.workers().run([this, result, state = std::move(*state)] { *result = storeState(*disk_, statePath_, state); });
   tasks_.add(stored.then([this, result] {
     const uint64_t version = writer_.ended(*result, bootTime());
     if (result->ok()) {

@@ -28,7 +28,7 @@ int run(const Options& options) {
   kj::UnixEventPort::captureSignal(SIGUSR1);
   rpc::Daemon daemon;
   shm::FaultGuard::install("fluxon-owner");
-  log::start("fluxon-owner[" + options.node + "]", config.common.logLevel);
+  if (Error error = log::start("fluxon-owner[" + options.node + "]", config.common.logLevel); !error.ok()) return fail(error);
 
   if (options.node == config.owner.node && !config.owner.nodeWhy.empty()) {
     log::info("node " + options.node + ": " + config.owner.nodeWhy + " (owner.node names another)");

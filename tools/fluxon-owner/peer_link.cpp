@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "client/copy.h"
 
 namespace fluxon::owner {
@@ -38,19 +40,23 @@ shm::ClientFile* makeHazards() {
 // Copies from neighbours, one after the other, by a thread that may block.
 class PeerLink::Copier {
  public:
-  Copier(shm::Paths paths, char* segment) : paths_(std::move(paths)), segment_(segment), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    thread_ = std::thread([this] { run(); });
+  Copier(shm::Paths paths, char* segment) : paths_(std::move(paths)), segment_(segment), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  Error start() {
+    if (!bell_) return systemError("eventfd", errno);
+    Result<std::thread> thread = startThread([this] { run(); });
+    if (thread) thread_ = std::move(thread).value();
+    return thread ? Error{} : thread.error();
   }
   ~Copier() {
+    if (!thread_.joinable()) return;
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
     }
     wake_.notify_one();
     thread_.join();
-    ::close(bell_);
   }
-  int bell() const { return bell_; }
+  int bell() const { return bell_.get(); }
   void add(Fetch fetch) {
     {
       const std::lock_guard lock(mutex_);
@@ -67,7 +73,7 @@ class PeerLink::Copier {
   }
   std::vector<link::Fetched> reap() {
     uint64_t rung;
-    [[maybe_unused]] const ssize_t n = ::read(bell_, &rung, sizeof rung);
+    [[maybe_unused]] const ssize_t n = ::read(bell_.get(), &rung, sizeof rung);
     const std::lock_guard lock(mutex_);
     return std::exchange(done_, {});
   }
@@ -75,7 +81,7 @@ class PeerLink::Copier {
  private:
   void ring() {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = ::write(bell_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t n = ::write(bell_.get(), &one, sizeof one);
   }
   void run() {
     for (;;) {
@@ -136,7 +142,7 @@ class PeerLink::Copier {
 
   shm::Paths paths_;
   char* segment_;
-  int bell_;
+  shm::Descriptor bell_;
   std::map<std::string, std::unique_ptr<client::Client>> clients_;  // by the thread alone
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -214,17 +220,24 @@ bool PeerLink::neighbour(const rpc::Peer& peer) {
   return true;
 }
 
+bool PeerLink::startCopier() {
+  if (copier_) return true;
+  auto copier = std::make_unique<Copier>(files_.paths(), files_.segment());
+  if (const Error error = copier->start(); !error.ok()) {
+    if (const std::string line = noCopier_.line("copies from neighbours go by the link: " + error.detail, bootTime()); !line.empty())
+      log::warn(line);
+    return false;
+  }
+  copier_ = std::move(copier);
+  using Observer = kj::UnixEventPort::FdObserver;
+  copierObserver_ = kj::heap<Observer>(daemon_.port(), copier_->bell(), Observer::OBSERVE_READ);
+  copying_ = copied().eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "copies from neighbours", error); });
+  return true;
+}
+
 void PeerLink::fetch(Fetch fetch) {
   // What is staged may not be there yet: only the link waits for it.
-  if (!rpc::isStaged(fetch.exportId) && neighbour(fetch.peer)) {
-    if (!copier_) {
-      copier_ = std::make_unique<Copier>(files_.paths(), files_.segment());
-      using Observer = kj::UnixEventPort::FdObserver;
-      copierObserver_ = kj::heap<Observer>(daemon_.port(), copier_->bell(), Observer::OBSERVE_READ);
-      copying_ = copied().eagerlyEvaluate([](kj::Exception&& error) { KJ_LOG(FATAL, "copies from neighbours", error); });
-    }
-    return copier_->add(std::move(fetch));
-  }
+  if (!rpc::isStaged(fetch.exportId) && neighbour(fetch.peer) && startCopier()) return copier_->add(std::move(fetch));
   const std::string to = fetch.peer.node + " " + toString(fetch.peer.incarnation);
   addresses_[to] = {fetch.peer.node, fetch.peer.incarnation, fetch.peer.link};
   batch_[to].push_back({fetch.id, fetch.key, keyHash(fetch.key), fetch.putId, fetch.exportId.value, files_.segment() + fetch.offset,

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "client/client.h"
 #include "link/tcp_link.h"
 #include "node_files.h"
@@ -62,6 +63,8 @@ class PeerLink {
  private:
   class Copier;
   Error open();
+  // False: the system gives no thread for it.
+  bool startCopier();
   kj::Promise<void> reap();
   kj::Promise<void> copied();
 
@@ -76,6 +79,7 @@ class PeerLink {
   net::Secret secret_;
   std::unique_ptr<link::TcpLink> tcp_;
   std::unique_ptr<Copier> copier_;
+  log::Seldom noCopier_;
   kj::Own<kj::UnixEventPort::FdObserver> tcpObserver_, copierObserver_;
   std::map<std::string, Incarnation> neighbours_;          // found to be ones
   std::map<std::string, std::vector<link::Fetch>> batch_;  // of one turn of the loop, by peer

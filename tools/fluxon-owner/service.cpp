@@ -129,7 +129,7 @@ kj::Promise<void> Service::beat() {
 
 kj::Promise<void> Service::populate(uint64_t at) {
   auto reached = std::make_shared<uint64_t>(at);
-  return daemon_.uv().work([this, at, reached] { *reached = files_.populateStep(at); }).then([this, reached]() -> kj::Promise<void> {
+  return daemon_.workers().run([this, at, reached] { *reached = files_.populateStep(at); }).then([this, reached]() -> kj::Promise<void> {
     populating_ = *reached < files_.segmentBytes();
     if (stopping_) return kj::READY_NOW;
     if (populating_) return populate(*reached);
@@ -149,8 +149,8 @@ kj::Promise<void> Service::eachSecond() {
   return daemon_.timer().afterDelay(1 * kj::SECONDS).then([this]() -> kj::Promise<void> {
     if (stopping_) return kj::READY_NOW;
     auto job = std::make_shared<Job>(Job{clients_.files(), {}});
-    return daemon_.uv()
-        .work([this, job] {
+    return daemon_.workers()
+        .run([this, job] {
           job->loss = files_.look();
           std::vector<const shm::ClientFile*> clients{&peers_.hazards()};
           for (const auto& client : job->clients) clients.push_back(&client->shared());
@@ -194,7 +194,7 @@ void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
   };
   // A few clients are looked at in some 10 us, less than a hop to a worker and back costs.
   const bool quick = job->files.size() <= kClientsScannedHere && job->refs.size() <= kSlotsScannedHere;
-  kj::Promise<void> looked = quick ? kj::evalLater(kj::cp(look)) : daemon_.uv().work(look);
+  kj::Promise<void> looked = quick ? kj::evalLater(kj::cp(look)) : daemon_.workers().run(look);
   tasks_.add(looked.then([this, scan, job] {
     core_.scanned(scan, job->held, bootTime());
     run();

@@ -234,7 +234,7 @@ void SsdLink::settle() {
 kj::Promise<void> SsdLink::awaitLocks() {
   if (std::exchange(awaiting_, true)) return kj::READY_NOW;
   auto held = std::make_shared<bool>(true);
-  return daemon_.uv().work([roots = roots_, held] { *held = anyHeld(roots); }).then([this, held, cuts = cuts_]() -> kj::Promise<void> {
+  return daemon_.workers().run([roots = roots_, held] { *held = anyHeld(roots); }).then([this, held, cuts = cuts_]() -> kj::Promise<void> {
     awaiting_ = false;
     if (cuts != cuts_) return awaitLocks();  // who has ended since may have had them after we looked
     if (adrift_.empty() && !leftBehind_) return kj::READY_NOW;

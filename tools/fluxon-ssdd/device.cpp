@@ -11,6 +11,7 @@
 #include "base/bell.h"
 #include "base/extent.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace fluxon::ssdd {
 namespace {
@@ -102,7 +103,13 @@ Devices::Devices(const std::vector<ssd::Root>& roots, const Settings& settings) 
   }
   closed_ = !error_.ok();
   if (closed_) return;
-  for (auto& device : devices_) device->thread = std::thread([this, &device = *device, each] { run(device, each); });
+  for (auto& device : devices_) {
+    Result<std::thread> thread = startThread([this, &device = *device, each] { run(device, each); });
+    if (thread)
+      device->thread = std::move(thread).value();
+    else
+      device->engineName.set_value(thread.error());
+  }
   for (size_t i = devices_.size(); i-- > 0;) {
     const Result<const char*> name = devices_[i]->engineName.get_future().get();
     if (name)
@@ -123,7 +130,9 @@ void Devices::close() {
     }
     bell::ring(device->bell.get());
   }
-  for (auto& device : devices_) device->thread.join();
+  for (auto& device : devices_) {
+    if (device->thread.joinable()) device->thread.join();
+  }
 }
 
 void Devices::setSegment(char* data, uint64_t bytes) {
@@ -213,7 +222,9 @@ void Devices::hand(std::vector<DiskResult>& results) {
 
 void Devices::run(Device& device, const Settings& settings) {
   ::prctl(PR_SET_NAME, "ssd");
-  const std::unique_ptr<FileEngine> engine = settings.makeEngine({.alignment = device.root.blockBytes});
+  const Result<std::unique_ptr<FileEngine>> made = settings.makeEngine({.alignment = device.root.blockBytes});
+  if (!made) return device.engineName.set_value(made.error());
+  FileEngine* const engine = made.value().get();
   DeviceWorker worker(device.root, *engine, settings.mode, settings.bufferBytes, device.counters);
   pollfd sources[] = {{device.bell.get(), POLLIN, 0}, {engine->eventFd(), POLLIN, 0}};
   if (sources[1].fd < 0) return device.engineName.set_value(systemError("eventfd", errno));

@@ -27,8 +27,8 @@ namespace fluxon::ssdd {
 
 class Devices final : public Disk {
  public:
-  // Called on the thread of the device; never null.
-  using MakeEngine = std::function<std::unique_ptr<FileEngine>(const EngineSettings&)>;
+  // Called on the thread of the device.
+  using MakeEngine = std::function<Result<std::unique_ptr<FileEngine>>(const EngineSettings&)>;
   struct Settings {
     WriteMode mode = WriteMode::singleBuffer;
     uint64_t bufferBytes = 256 * kMiB;  // of all devices

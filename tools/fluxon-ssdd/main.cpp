@@ -29,7 +29,7 @@ int run(const Options& options) {
   }
   rpc::Daemon daemon;
   shm::FaultGuard::install("fluxon-ssdd");
-  log::start("fluxon-ssdd[" + options.node + "]", config.common.logLevel);
+  if (Error error = log::start("fluxon-ssdd[" + options.node + "]", config.common.logLevel); !error.ok()) return fail(error);
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
   if (!paths) return fail(paths.error());
 

@@ -35,7 +35,7 @@ Devices::MakeEngine chooseEngine(const std::string& backend, std::string& why) {
   return [](const EngineSettings& settings) {
     std::string refused;
     auto engine = makeUringEngine(settings, refused);
-    if (engine) return engine;
+    if (engine) return Result(std::move(engine));
     log::warn("io_uring is refused for one device (" + refused + "): it is served by threads, which is slower");
     return makePsyncEngine(settings);
   };
@@ -78,7 +78,7 @@ kj::Promise<Error> Service::tryOpen() {
   const auto open = [options = rootOptions(config_.owner), cluster = config_.common.cluster, node = node_, result] {
     result->emplace(ssd::openRoots(options, cluster, node));
   };
-  return daemon_.uv().work(open).then([this, result]() -> kj::Promise<Error> {
+  return daemon_.workers().run(open).then([this, result]() -> kj::Promise<Error> {
     if (**result) {
       roots_ = std::move(**result).value();
       return Error{};
@@ -271,7 +271,7 @@ kj::Promise<void> Service::lookForFiles(size_t device) {
       .afterDelay(kLookPause)
       .then([this, missing, &root] {
         ++onWorkers_;
-        return daemon_.uv().work([missing, &root] { *missing = ssd::missingShard(root); });
+        return daemon_.workers().run([missing, &root] { *missing = ssd::missingShard(root); });
       })
       .then([this, missing, device]() -> kj::Promise<void> {
         --onWorkers_;
@@ -290,7 +290,7 @@ kj::Promise<void> Service::giveSpaceBack(size_t device) {
     return daemon_.timer().afterDelay(kLookPause).then([this, device] { return giveSpaceBack(device); });
   }
   ++onWorkers_;
-  return daemon_.uv().work([&root = roots_.roots[device]] { ssd::emptyShards(root); }).then([this] { --onWorkers_; });
+  return daemon_.workers().run([&root = roots_.roots[device]] { ssd::emptyShards(root); }).then([this] { --onWorkers_; });
 }
 
 void Service::sayOutages() {

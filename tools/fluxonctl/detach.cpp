@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/thread.h"
 #include "spawn.h"
 
 namespace fluxon::ctl {
@@ -93,32 +94,36 @@ void passSignalsOn(pid_t child) {
 }
 
 // In the child. stderr becomes its log.
-void leaveCaller(int log) {
+Error leaveCaller(int log) {
   ::setsid();
   const shm::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null) return systemError("open /dev/null", errno);
   ::dup2(null.get(), STDIN_FILENO);
   ::dup2(null.get(), STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
   ::signal(SIGPIPE, SIG_IGN);
+  return ::chdir("/") == 0 ? Error{} : systemError("chdir /", errno);
 }
 
 }  // namespace
 
-Terminal::Terminal(Format format)
-    : out_(LineWriter::start(STDOUT_FILENO,
-                             [format](uint64_t lines) {
-                               return format == Format::json
-                                          ? jsonObject({number("lines_left_out", lines)}) + "\n"
-                                          : std::to_string(lines) + " lines were left out here: stdout did not take them\n";
-                             })),
-      err_(LineWriter::start(STDERR_FILENO, [](uint64_t lines) {
-        return complaint(std::to_string(lines) + " lines were left out here: stderr did not take them");
-      })) {}
+Result<Terminal> Terminal::open(Format format) {
+  const Result<LineWriter*> out = LineWriter::start(STDOUT_FILENO, [format](uint64_t lines) {
+    return format == Format::json ? jsonObject({number("lines_left_out", lines)}) + "\n"
+                                  : std::to_string(lines) + " lines were left out here: stdout did not take them\n";
+  });
+  if (!out) return out.error();
+  const Result<LineWriter*> err = LineWriter::start(STDERR_FILENO, [](uint64_t lines) {
+    return complaint(std::to_string(lines) + " lines were left out here: stderr did not take them");
+  });
+  if (!err) return err.error();
+  return Terminal(out.value(), err.value());
+}
 
-void Terminal::finish() {
+void Terminal::finish() const {
   const Time end = bootTime() + kPatience;
-  out_.drain(kPatience);
-  err_.drain(std::max(Duration{}, end - bootTime()));
+  out_->drain(kPatience);
+  err_->drain(std::max(Duration{}, end - bootTime()));
 }
 
 void sayLine(const std::string& line) {
@@ -178,7 +183,7 @@ int detach(const Options& options, const shm::Paths& paths, std::vector<ProcessS
   for (const int signal : kSignals) ::sigaddset(&signals, signal);
   ::sigprocmask(SIG_BLOCK, &signals, &before);
   const pid_t child = ::fork();  // before any loop or thread
-  if (child < 0) return fail(systemError("fork", errno));
+  if (child < 0) return fail(taskError("fork", errno));
   if (child > 0) {
     ::close(ends[1]);
     passSignalsOn(child);
@@ -186,9 +191,16 @@ int detach(const Options& options, const shm::Paths& paths, std::vector<ProcessS
   }
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   ::close(ends[0]);
-  leaveCaller(logs.value().own());
-  Terminal log(options.format);  // stderr is the log
   int pipe = ends[1];
+  const auto refuse = [&](const Error& error) {
+    tell(pipe, 'e', error.message());
+    tell(pipe, 's', std::to_string(sysexit(error.code)));
+    std::_Exit(sysexit(error.code));
+  };
+  if (const Error error = leaveCaller(logs.value().own()); !error.ok()) refuse(error);
+  const Result<Terminal> opened = Terminal::open(options.format);  // stderr is the log
+  if (!opened) refuse(opened.error());
+  const Terminal& log = opened.value();
   const Voice voice{[&](const std::string& line) { tell(pipe, 'o', line); },
                     [&](const std::string& line) {
                       tell(pipe, 'e', line);
@@ -199,14 +211,7 @@ int detach(const Options& options, const shm::Paths& paths, std::vector<ProcessS
                       ::close(std::exchange(pipe, -1));
                     },
                     logs.value()};
-  int status = 0;
-  if (::chdir("/") == 0) {
-    status = run(std::move(processes), voice);
-  } else {
-    const Error error = systemError("chdir /", errno);
-    voice.problem(error.message());
-    status = sysexit(error.code);
-  }
+  const int status = run(std::move(processes), voice);
   tell(pipe, 's', std::to_string(status));
   log.finish();
   std::_Exit(status);

@@ -53,15 +53,18 @@ void sayLine(const std::string& line);
 // stdout and stderr of a supervisor: a terminal may be stopped, a pipe full, a disk hang, and the supervisor goes on. One in a process.
 class Terminal {
  public:
-  explicit Terminal(Format format);
-  void say(const std::string& line) { out_.add(line + "\n"); }
-  void complain(const std::string& message) { err_.add(complaint(message)); }
+  // system: there are no threads for it.
+  static Result<Terminal> open(Format format);
+  void say(const std::string& line) const { out_->add(line + "\n"); }
+  void complain(const std::string& message) const { err_->add(complaint(message)); }
   // Waits for what was said, for half a second at most.
-  void finish();
+  void finish() const;
 
  private:
-  LineWriter& out_;
-  LineWriter& err_;
+  Terminal(LineWriter* out, LineWriter* err) : out_(out), err_(err) {}
+
+  LineWriter* out_;
+  LineWriter* err_;
 };
 
 // Runs `run` in the background. Blocks until all is ready, or not to be; the exit status.

@@ -18,7 +18,16 @@
 namespace fluxon::ctl {
 
 struct MasterClient::State {
-  explicit State(const std::string& clusterName, uint32_t timeout) : cluster(clusterName), timeoutMs(timeout), io(kj::setupAsyncIo()) {}
+  State(const std::string& clusterName, uint32_t timeout, kj::AsyncIoContext loop)
+      : cluster(clusterName), timeoutMs(timeout), io(kj::mv(loop)) {}
+
+  static Result<std::unique_ptr<State>> create(const std::string& clusterName, uint32_t timeout) {
+    try {
+      return std::make_unique<State>(clusterName, timeout, kj::setupAsyncIo());
+    } catch (const kj::Exception& exception) {
+      return Error{Code::system, std::string("start the event loop: ") + exception.getDescription().cStr() + limitBehind(EMFILE)};
+    }
+  }
 
   // The answer, or what became of it: kj::Exception is turned into a code here and nowhere else.
   template <class T>
@@ -28,6 +37,9 @@ struct MasterClient::State {
     } catch (const kj::Exception& exception) {
       switch (exception.getType()) {
         case kj::Exception::Type::OVERLOADED:
+          // KJ says so of a timer, and of a system call of this process for which there are no descriptors or no memory.
+          if (const std::string detail = exception.getDescription().cStr(); detail.ends_with(std::strerror(EMFILE)))
+            return Error{Code::system, peer + ": " + detail + limitBehind(EMFILE)};
           return Error{Code::timedOut, peer + " did not answer within " + std::to_string(timeoutMs) + " ms"};
         case kj::Exception::Type::DISCONNECTED: return Error{Code::unavailable, peer + " ended: " + exception.getDescription().cStr()};
         case kj::Exception::Type::UNIMPLEMENTED: return Error{Code::notEnabled, peer + " is of a version that cannot do this"};
@@ -95,7 +107,9 @@ Error MasterClient::connectRemote(State& state, const Config::Common& common) {
 }
 
 Result<std::unique_ptr<MasterClient>> MasterClient::connect(const Config::Common& common, const shm::Paths& paths, uint32_t timeoutMs) {
-  auto state = std::make_unique<State>(paths.cluster, timeoutMs);
+  Result<std::unique_ptr<State>> created = State::create(paths.cluster, timeoutMs);
+  if (!created) return created.error();
+  std::unique_ptr<State> state = std::move(created).value();
   const Error error = common.master.enabled ? connectRemote(*state, common) : connectLocal(*state, paths);
   if (!error.ok()) return error;
   state->rpc = kj::heap<capnp::TwoPartyClient>(*state->stream);

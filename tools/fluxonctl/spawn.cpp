@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/thread.h"
 #include "shm/mapped_file.h"
 
 namespace fluxon::ctl {
@@ -62,7 +63,7 @@ Result<pid_t> spawn(const std::vector<std::string>& arguments, int logFd, int re
   const shm::Descriptor reading(ends[0]);
   shm::Descriptor writing(ends[1]);
   const pid_t parent = ::getpid(), pid = ::fork();
-  if (pid < 0) return systemError("fork", errno);
+  if (pid < 0) return taskError("fork", errno);
   if (pid == 0) {
     int failedFd = writing.get();
     const int error = become(argv, logFd, readyFd, failedFd, parent);

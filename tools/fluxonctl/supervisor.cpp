@@ -58,11 +58,24 @@ bool isIgnored(int signal) {
   return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+// libuv aborts where it gets no descriptors for its signals: whether there are enough is tried before.
+Error startLoop(uv_loop_t& loop) {
+  constexpr int kDescriptors = 8;
+  std::vector<shm::Descriptor> spare;
+  for (int i = 0; i < kDescriptors; ++i) {
+    spare.emplace_back(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+    if (!spare.back()) return systemError("start the event loop", errno);
+  }
+  spare.clear();
+  const int error = uv_loop_init(&loop);
+  return error == 0 ? Error{} : systemError("start the event loop", -error);
+}
+
 class Supervisor {
  public:
-  Supervisor(std::vector<ProcessSpec> processes, SupervisorEvents events)
-      : events_(std::move(events)), masters_(!processes.empty() && processes.front().isMaster ? 1 : 0) {
-    FLUXON_CHECK(uv_loop_init(&loop_) == 0, "uv_loop_init");
+  // `loop` lives as long as this.
+  Supervisor(uv_loop_t& loop, std::vector<ProcessSpec> processes, SupervisorEvents events)
+      : loop_(loop), events_(std::move(events)), masters_(!processes.empty() && processes.front().isMaster ? 1 : 0) {
     for (ProcessSpec& spec : processes) {
       Child& child = *children_.emplace_back(std::make_unique<Child>());
       child.supervisor = this;
@@ -96,7 +109,6 @@ class Supervisor {
     uv_timer_start(&secondTimer_, second, kSecondMs, kSecondMs);
     startAfter("");
     uv_run(&loop_, UV_RUN_DEFAULT);
-    FLUXON_CHECK(uv_loop_close(&loop_) == 0, "a handle of the supervisor is open");
     return status_;
   }
 
@@ -157,7 +169,7 @@ class Supervisor {
     const Error error = run(*child.life);
     if (error.ok()) return;
     release(child);
-    ended(child, child.spec.name + " cannot be started (" + error.detail + ")", sysexit(Code::unavailable));
+    ended(child, child.spec.name + " cannot be started (" + error.detail + ")", sysexit(error.code));
   }
 
   Error run(Life& life) {
@@ -369,8 +381,8 @@ class Supervisor {
     if (child.life) ::kill(child.life->pid, signal);
   }
 
+  uv_loop_t& loop_;
   SupervisorEvents events_;
-  uv_loop_t loop_;
   uv_timer_t startTimer_, longTimer_, killTimer_, secondTimer_;
   uv_poll_t* stopPoll_ = nullptr;
   int stopFd_ = -1;
@@ -386,8 +398,14 @@ class Supervisor {
 
 int supervise(std::vector<ProcessSpec> processes, std::optional<uint32_t> startTimeoutMs, int stopFd, SupervisorEvents events) {
   ::signal(SIGPIPE, SIG_IGN);
-  Supervisor supervisor(std::move(processes), std::move(events));
-  return supervisor.run(startTimeoutMs, stopFd);
+  uv_loop_t loop;
+  if (const Error error = startLoop(loop); !error.ok()) {
+    events.problem(error.message());
+    return sysexit(error.code);
+  }
+  const int status = Supervisor(loop, std::move(processes), std::move(events)).run(startTimeoutMs, stopFd);
+  FLUXON_CHECK(uv_loop_close(&loop) == 0, "a handle of the supervisor is open");
+  return status;
 }
 
 }  // namespace fluxon::ctl

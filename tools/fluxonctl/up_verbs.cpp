@@ -193,11 +193,12 @@ int up(const Options& given) {
   }
   if (!options.logDir.empty()) return fail({Code::invalidArgument, "--log-dir without --detach (the processes log to this terminal)"});
   Logs none;
-  Terminal terminal(options.format);
-  const Voice voice{[&](const std::string& line) { terminal.say(line); }, [&](const std::string& line) { terminal.complain(line); }, [] {},
-                    none};
+  const Result<Terminal> terminal = Terminal::open(options.format);
+  if (!terminal) return fail(terminal.error());
+  const Voice voice{[&](const std::string& line) { terminal.value().say(line); },
+                    [&](const std::string& line) { terminal.value().complain(line); }, [] {}, none};
   const int status = run(options, paths.value(), std::move(processes), voice);
-  terminal.finish();
+  terminal.value().finish();
   return status;
 }
 

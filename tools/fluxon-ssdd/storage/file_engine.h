@@ -124,6 +124,7 @@ class FileEngine {
 
 // Null if the kernel refuses one of the calls; `why` names it.
 std::unique_ptr<FileEngine> makeUringEngine(const EngineSettings&, std::string& why);
-std::unique_ptr<FileEngine> makePsyncEngine(const EngineSettings&);
+// system: there are not enough threads.
+Result<std::unique_ptr<FileEngine>> makePsyncEngine(const EngineSettings&);
 
 }  // namespace fluxon::ssdd

@@ -7,9 +7,12 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/bell.h"
 #include "base/check.h"
+#include "base/thread.h"
 #include "io_queues.h"
 
 namespace fluxon::ssdd {
@@ -18,8 +21,14 @@ namespace {
 class PsyncEngine final : public FileEngine {
  public:
   explicit PsyncEngine(const EngineSettings& settings)
-      : queues_(settings, std::min(settings.depth, settings.threads)), events_(bell::make()) {
-    for (unsigned i = 0; i < std::min(settings.depth, settings.threads); ++i) threads_.emplace_back([this] { work(); });
+      : queues_(settings, std::min(settings.depth, settings.threads)), events_(bell::make()) {}
+  Error start(unsigned threads) {
+    while (threads_.size() < threads) {
+      Result<std::thread> thread = startThread([this] { work(); });
+      if (!thread) return thread.error();
+      threads_.push_back(std::move(thread).value());
+    }
+    return {};
   }
   ~PsyncEngine() override {
     std::vector<Completion> nobodys;
@@ -148,6 +157,10 @@ class PsyncEngine final : public FileEngine {
 
 }  // namespace
 
-std::unique_ptr<FileEngine> makePsyncEngine(const EngineSettings& settings) { return std::make_unique<PsyncEngine>(settings); }
+Result<std::unique_ptr<FileEngine>> makePsyncEngine(const EngineSettings& settings) {
+  auto engine = std::make_unique<PsyncEngine>(settings);
+  if (Error error = engine->start(std::min(settings.depth, settings.threads)); !error.ok()) return error;
+  return std::unique_ptr<FileEngine>(std::move(engine));
+}
 
 }  // namespace fluxon::ssdd
