@@ -1,5 +1,7 @@
 #include "base/config.h"
 
+#include <grp.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -189,7 +191,7 @@ std::map<std::string, Section> schemaOf(Config& config) {
   return {
       {"common",
        {{"cluster", name(config.common.cluster)},
-        {"shm_root", text(config.common.shmRoot)},
+        {"shm_root", path(config.common.shmRoot)},
         {"shm_group", text(config.common.shmGroup)},
         {"log_level", oneOf(config.common.logLevel, "\"debug\", \"info\", \"warn\" or \"error\"", {"debug", "info", "warn", "error"})},
         {"secret_file", path(config.common.secretFile)},
@@ -225,6 +227,12 @@ std::map<std::string, Section> schemaOf(Config& config) {
   };
 }
 
+// What the calls of the system would read to there only.
+bool hasNul(const toml::node& node) {
+  if (const toml::array* const list = node.as_array()) return std::any_of(list->begin(), list->end(), hasNul);
+  return node.is_string() && node.as_string()->get().find('\0') != std::string::npos;
+}
+
 std::string position(const std::string& file, const toml::source_region& source) { return file + ":" + std::to_string(source.begin.line); }
 
 std::string known(const std::map<std::string, Field>& section) {
@@ -241,6 +249,16 @@ Error checkTogether(const Config& config, const toml::table& document, const std
     return Error{Code::badConfig, where + ": " + section + "." + key + " " + why};
   };
   const Config::Common& common = config.common;
+  const size_t rootBytes = common.shmRoot.find_last_not_of('/') + 1, mostBytes = maxRootBytes(common.cluster.size());
+  if (rootBytes > mostBytes) {
+    return refuse("common", "shm_root",
+                  "has " + std::to_string(rootBytes) + " bytes, too long for the path of a socket (accepted with cluster \"" +
+                      common.cluster + "\": up to " + std::to_string(mostBytes) + ")");
+  }
+  if (!common.shmGroup.empty() && !::getgrnam(common.shmGroup.c_str())) {
+    return refuse("common", "shm_group",
+                  "= \"" + common.shmGroup + "\" is no group of this host (accepted: \"\", or one that getent group names)");
+  }
   using Listening = std::tuple<const char*, const char*, const Endpoint&>;
   for (const auto& [section, key, address] : {Listening{"master", "listen", config.master.listen}, {"owner", "link", config.owner.link}}) {
     if (address.enabled && !isLoopback(address) && common.secretFile.empty()) {
@@ -343,6 +361,7 @@ Result<Config> Config::parse(const std::string& text, const std::string& file) {
         return refuse(where + "unknown key '" + std::string(key.str()) + "' in [" + section->first +
                       "] (accepted: " + known(section->second) + ")");
       }
+      if (hasNul(value)) return refuse(where + std::string(key.str()) + " has a character of code 0 (accepted: text without)");
       if (!field->second.read(value)) {
         std::ostringstream given;
         value.visit([&](const auto& v) { given << v; });

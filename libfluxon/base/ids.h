@@ -56,7 +56,9 @@ Incarnation newIncarnation();
 // "00f3..": 16 hex digits.
 std::string toString(Incarnation);
 
-constexpr size_t kMaxNameBytes = 32;  // of a cluster or a node: with the longest root a socket path stays below 108
+constexpr size_t kMaxNameBytes = 32;  // of a cluster or a node
+// Of a shm root, so that the path of a socket below it, ROOT/CLUSTER/NODE/socket, has room in the 108 bytes of an address.
+constexpr size_t maxRootBytes(size_t clusterBytes) { return 108 - (1 + clusterBytes + 1 + kMaxNameBytes + sizeof "/socket"); }
 constexpr size_t kMaxKeyBytes = 4096;
 
 // Cluster and node names become path components: 1 to kMaxNameBytes of [A-Za-z0-9_.-], not starting with '.'.

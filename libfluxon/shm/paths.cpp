@@ -75,9 +75,9 @@ Result<Paths> Paths::of(const std::string& root, const std::string& cluster) {
   }
   while (paths.root.size() > 1 && paths.root.back() == '/') paths.root.pop_back();
   if (paths.root[0] != '/') return Error{Code::invalidArgument, "shared memory root '" + paths.root + "' is not an absolute path"};
-  // sun_path has 108 bytes: root / cluster / node (32) / socket
-  if (paths.root.size() + 1 + cluster.size() + 1 + kMaxNameBytes + sizeof "/socket" > 108) {
-    return Error{Code::invalidArgument, "shared memory root '" + paths.root + "' is too long for a socket path"};
+  if (paths.root.size() > maxRootBytes(cluster.size())) {
+    return Error{Code::invalidArgument, "shared memory root '" + paths.root + "' is too long for a socket path (accepted: up to " +
+                                            std::to_string(maxRootBytes(cluster.size())) + " bytes)"};
   }
   return paths;
 }

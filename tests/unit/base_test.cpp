@@ -2,15 +2,20 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "base/cgroup.h"
 #include "base/config.h"
 #include "base/extent.h"
 #include "base/host_defaults.h"
@@ -20,6 +25,7 @@
 #include "base/read_file.h"
 #include "base/result.h"
 #include "base/size.h"
+#include "base/thread.h"
 
 namespace fluxon {
 namespace {
@@ -149,6 +155,48 @@ TEST_CASE("results: errno becomes an error that names what was tried") {
   CHECK(Error{Code::miss, ""}.message() == "no such key");
 }
 
+TEST_CASE("a thread that the system refuses is an error, which names the limit") {
+  Result<std::thread> thread = startThread([] {});
+  REQUIRE(thread);
+  thread->join();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit little{1 << 20, 1 << 20};  // less than is in use: no stack
+    ::setrlimit(RLIMIT_AS, &little);
+    // Stacks of threads that have ended are used again, so it is not the first one that is refused.
+    Result<std::thread> refused = startThread([] { ::pause(); });
+    for (int i = 0; refused && i < 100; ++i) {
+      refused.value().detach();
+      refused = startThread([] { ::pause(); });
+    }
+    const bool said = !refused && refused.error().code == Code::system && contains(refused.error().detail, "start a thread: ") &&
+                      contains(refused.error().detail, "RLIMIT_AS is 1048576 bytes: ulimit -v, or LimitAS= of the unit");
+    ::_exit(said ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("cgroup: the least pids.max on the way up is the limit of threads") {
+  char root[] = "/tmp/fluxon-pids-XXXXXX";
+  REQUIRE(::mkdtemp(root));
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = root + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  };
+  write("/proc/self/cgroup", "0::/a/b\n");
+  write("/proc/self/mountinfo", "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  write("/sys/fs/cgroup/a/b/pids.max", "max\n");
+  CHECK_FALSE(taskLimit(root));
+  write("/sys/fs/cgroup/a/pids.max", "7\n");
+  REQUIRE(taskLimit(root));
+  CHECK(taskLimit(root)->most == 7);
+  CHECK(taskLimit(root)->file == root + std::string("/sys/fs/cgroup/a/pids.max"));
+  std::filesystem::remove_all(root);
+}
+
 TEST_CASE("json: any bytes become a valid string") {
   CHECK(jsonString("") == "\"\"");
   CHECK(jsonString("a\"b\\c") == R"("a\"b\\c")");
@@ -206,7 +254,7 @@ TEST_CASE("config: nothing said means the defaults") {
 
 TEST_CASE("config: every key is read") {
   const Config c = config(
-      "[common]\ncluster='x'\nshm_root='/r'\nshm_group='g'\nlog_level='debug'\n"
+      "[common]\ncluster='x'\nshm_root='/r'\nshm_group='root'\nlog_level='debug'\n"
       "secret_file='/k'\nmaster='m:7000'\ntls_ca='/ca'\ntls_certificate='/cert'\ntls_key='/key'\n"
       "[master]\nstate_dir='/s'\nhttp='127.0.0.1:80'\nlease_ms=200\nput_wait_ms=0\nmin_key_lease_ms=1\nlisten='0.0.0.0:7000'\n"
       "[owner]\nnode='n'\nsegment_size='1.5GB'\nmax_keys=16\nmax_clients=1\npopulate=false\nhttp='off'\n"
@@ -215,7 +263,7 @@ TEST_CASE("config: every key is read") {
       "[ssdd]\nhttp='127.0.0.1:81'\nbackend='io_uring'\nuring_mode='iovec'\n[up]\nnodes=['a','b']\n");
   CHECK(c.common.cluster == "x");
   CHECK(c.common.shmRoot == "/r");
-  CHECK(c.common.shmGroup == "g");
+  CHECK(c.common.shmGroup == "root");
   CHECK(c.common.logLevel == "debug");
   CHECK(c.common.secretFile == "/k");
   CHECK(toString(c.common.master) == "m:7000");
@@ -388,6 +436,29 @@ TEST_CASE("config: files that must be found from everywhere have absolute paths"
     CHECK(contains(wrong("[common]\n" + std::string(key) + " = 'secret'\n"), "(accepted: \"\" or an absolute path)"));
   }
   CHECK(contains(wrong("[master]\nstate_dir = 'state'\n"), "(accepted: \"\" or an absolute path)"));
+  CHECK(contains(wrong("[common]\nshm_root = 'relative'\n"), "f.toml:2: shm_root = 'relative' (accepted: \"\" or an absolute path)"));
+}
+
+TEST_CASE("config: a shm_root leaves room for the path of a socket, with the name of the cluster") {
+  const std::string most(108 - std::string("/c//socket").size() - 32 - 1, 'r'), line = "shm_root = '/" + most.substr(1);
+  CHECK(config("[common]\ncluster = 'c'\n" + line + "/'\n").common.shmRoot == "/" + most.substr(1) + "/");
+  CHECK(contains(wrong("[common]\ncluster = 'c'\n" + line + "r'\n"),
+                 "f.toml:3: common.shm_root has " + std::to_string(most.size() + 1) + " bytes, too long for the path of a socket"));
+  CHECK(contains(wrong("[common]\n" + line + "'\n"), "f.toml:2: common.shm_root has "));  // with cluster "default"
+}
+
+TEST_CASE("config: a group that this host does not have is refused with its line") {
+  CHECK(config("[common]\nshm_group = 'root'\n").common.shmGroup == "root");
+  CHECK(contains(wrong("[common]\nshm_group = 'no such group'\n"),
+                 "f.toml:2: common.shm_group = \"no such group\" is no group of this host"));
+}
+
+TEST_CASE("config: a character of code 0, which would end the text for the system, is refused in every string") {
+  for (const char* line : {"[common]\nshm_root = \"/a\\u0000b\"", "[common]\nsecret_file = \"/a\\u0000b\"",
+                           "[owner]\nadvertise = \"a\\u0000\"", "[owner]\nlarge_file_paths = [\"/a\\u0000b\"]"}) {
+    CHECK(contains(wrong(std::string(line) + "\n"), " has a character of code 0"));
+    CHECK(contains(wrong(std::string(line) + "\n"), "f.toml:2: "));
+  }
 }
 
 TEST_CASE("node names: that of the host; cut or replaced, with a hash that keeps hosts apart, and the reason") {
