@@ -46,7 +46,9 @@ void empty(int socket) {
   for (;;) {
     char bytes[1];
     int numbers[shm::kAttachDescriptors];
-    if (shm::receiveMessage(socket, bytes, sizeof bytes, numbers, shm::kAttachDescriptors) <= 0) return;
+    const ssize_t n = shm::receiveMessage(socket, bytes, sizeof bytes, numbers, shm::kAttachDescriptors);
+    if (n < 0 && errno == EMFILE) continue;
+    if (n <= 0) return;
     for (const int number : numbers) {
       if (number >= 0) ::close(number);
     }
@@ -79,6 +81,7 @@ Error Attachment::exchange(shm::AttachKind kind, const std::string& name, Time d
     int numbers[shm::kAttachDescriptors];
     const ssize_t n = shm::receiveMessage(socket_.get(), &reply, sizeof reply, numbers, shm::kAttachDescriptors);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (n < 0 && errno == EMFILE) return systemError("descriptors of node " + node_, errno);
     descriptors.clear();
     for (const int number : numbers) {
       if (number >= 0) descriptors.emplace_back(number);

@@ -90,6 +90,8 @@ Time deadlineAfter(uint32_t timeoutMs) {
 Result<Time> deadlineOf(const fluxon_call_options* options) {
   fluxon_call_options known;
   if (Error error = optionsOf(options, known); !error.ok()) return error;
+  if (known.reserved != 0)
+    return Error{Code::invalidArgument, "fluxon_call_options.reserved is " + std::to_string(known.reserved) + " (accepted: 0)"};
   return deadlineAfter(known.timeout_ms);
 }
 
@@ -101,7 +103,9 @@ Result<client::Put> putOf(const void* key, size_t keyBytes, uint64_t length, con
   client::Put put{keyOf(key, keyBytes), length, {}, options.lease, deadlineAfter(options.timeout_ms)};
   if (options.reject_if_exists) put.mode.onExisting = PutMode::OnExisting::reject;
   if (options.reject_if_in_flight) put.mode.onInFlight = PutMode::OnInFlight::reject;
-  if (options.replicas > UINT8_MAX) return Error{Code::invalidArgument, std::to_string(options.replicas) + " replicas (0 to 255)"};
+  if (options.replicas > UINT8_MAX) {
+    return Error{Code::invalidArgument, "fluxon_put_options.replicas is " + std::to_string(options.replicas) + " (accepted: 0 to 255)"};
+  }
   if (options.replicas > 0) put.replicas = static_cast<uint8_t>(options.replicas);
   if (options.source_node) put.sourceNode = options.source_node;
   return put;

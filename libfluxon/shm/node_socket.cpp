@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace fluxon::shm {
 namespace {
@@ -65,14 +66,21 @@ ssize_t receiveMessage(int socket, void* message, size_t bytes, int* descriptors
   header.msg_control = control;
   header.msg_controllen = CMSG_SPACE(sizeof(int) * std::min(most, kMostDescriptors));
   const ssize_t n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  for (cmsghdr* head = CMSG_FIRSTHDR(&header); n >= 0 && head; head = CMSG_NXTHDR(&header, head)) {
+  if (n < 0) return n;
+  size_t count = 0;
+  for (cmsghdr* head = CMSG_FIRSTHDR(&header); head; head = CMSG_NXTHDR(&header, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = std::min((head->cmsg_len - CMSG_LEN(0)) / sizeof(int), most);
+    count = std::min((head->cmsg_len - CMSG_LEN(0)) / sizeof(int), most);
     std::memcpy(descriptors, CMSG_DATA(head), count * sizeof(int));
     // As the kernel numbers them they may be 0, 1 or 2.
     for (size_t i = 0; i < count; ++i) descriptors[i] = Descriptor(descriptors[i]).release();
   }
-  return n;
+  // Cut short with room left in the message: it is this process that may have no more. A peer that sends too many fills the room.
+  const bool cut = (header.msg_flags & MSG_CTRUNC) != 0 && count < std::min(most, kMostDescriptors);
+  if (!cut && std::find(descriptors, descriptors + count, -1) == descriptors + count) return n;
+  for (size_t i = 0; i < count; ++i) (void)Descriptor(std::exchange(descriptors[i], -1));
+  errno = EMFILE;
+  return -1;
 }
 
 }  // namespace fluxon::shm

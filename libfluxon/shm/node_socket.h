@@ -18,7 +18,8 @@ Result<Descriptor> connectNode(const Paths& paths, const std::string& node);
 // The other side has ended, whatever still waits in the socket to be read. No system call blocks.
 bool hungUp(int socket);
 
-// One message of a socket that is readable. Up to `most` descriptors come with it; the others stay -1. What recvmsg returns.
+// One message of a socket that is readable. Up to `most` descriptors come with it; the others stay -1. What recvmsg returns; and -1 with
+// EMFILE when this process had no room for the descriptors of the message, which is gone then.
 ssize_t receiveMessage(int socket, void* message, size_t bytes, int* descriptors, size_t most);
 
 }  // namespace fluxon::shm

@@ -25,6 +25,7 @@
 #include <thread>
 
 #include "cluster.h"
+#include "texts.h"
 #include "hosts.h"
 #include "shm/client_format.h"
 
@@ -571,6 +572,51 @@ TEST_CASE("client: a value is filled in the memory of the node that is named, an
   REQUIRE(holder);
   CHECK(holder->source() == fluxon::Source::local);
   CHECK(holder->text() == kLarge);
+}
+
+TEST_CASE("client: more replicas than a put can ask for, and a member that must be 0, are invalid arguments with what is accepted") {
+  Cluster cluster;
+  auto client = cluster.client();
+  const auto refusal = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const fluxon::Exception& error) {
+      CHECK(error.code() == FLUXON_INVALID_ARGUMENT);
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(client.put("key", "value", {.replicas = 255}).replicas == 1);
+  CHECK(has(refusal([&] { client.put("key", "value", {.replicas = 256}); }), "fluxon_put_options.replicas is 256 (accepted: 0 to 255)"));
+  CHECK(has(refusal([&] { client.putStart("key", 1, {.replicas = 256}); }), "fluxon_put_options.replicas is 256 (accepted: 0 to 255)"));
+
+  fluxon_connect_options where = FLUXON_INIT(fluxon_connect_options);
+  const std::string root = cluster.root();
+  where.shm_root = root.c_str();
+  where.cluster = "t";
+  fluxon_client* plain = nullptr;
+  REQUIRE(fluxon_connect(&where, &plain) == FLUXON_OK);
+  fluxon_call_options options = FLUXON_INIT(fluxon_call_options);
+  CHECK(fluxon_exists(plain, "key", 3, &options) == FLUXON_OK);
+  options.reserved = 7;
+  CHECK(fluxon_exists(plain, "key", 3, &options) == FLUXON_INVALID_ARGUMENT);
+  CHECK(has(fluxon_last_error(), "fluxon_call_options.reserved is 7 (accepted: 0)"));
+  fluxon_close(plain);
+}
+
+TEST_CASE("client: a process with no descriptors left for what the owner hands over is told its limit") {
+  Cluster cluster;
+  cluster.client().put("key", "value");
+  const std::string get = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n ";
+  for (int limit = 4; limit < 40; ++limit) {
+    CAPTURE(limit);
+    const Ended ended = execute(get + std::to_string(limit) + "; exec " FLUXON_BIN "/fluxonctl --config " + cluster.config() + " get key");
+    CAPTURE(ended.err);
+    if (ended.out == "value") break;
+    CHECK((ended.status == 71 || limit < 6));  // the loader of libraries, and the configuration
+    CHECK(has(ended.err, "oo many open files"));
+    if (limit >= 6) CHECK(has(ended.err, "RLIMIT_NOFILE is " + std::to_string(limit)));
+  }
 }
 
 TEST_CASE("client: who keeps what a dead parent held is named by pins") {

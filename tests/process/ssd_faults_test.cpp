@@ -120,7 +120,7 @@ TEST_CASE("ssdd: one that has no descriptors left for what its owner hands over 
   few.rlim_cur = static_cast<rlim_t>(std::distance(begin(open), end(open))) + 2;
   REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
   cluster.start("n0");
-  CHECK(says("waits for its owner: protocol error: the owner sent too few descriptors"));
+  CHECK(says("waits for its owner: operating system error: descriptors of the owner of node n0: Too many open files (RLIMIT_NOFILE is "));
   few.rlim_cur = few.rlim_max;
   REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
   CHECK(says(" info ready"));

@@ -90,6 +90,7 @@ Result<std::shared_ptr<Session>> OwnerLink::answered(shm::Descriptor socket, Tim
   ssd::SsddAttached reply{};
   int descriptors[ssd::kSsddDescriptors];
   const ssize_t n = shm::receiveMessage(socket.get(), &reply, sizeof reply, descriptors, ssd::kSsddDescriptors);
+  if (n < 0 && errno == EMFILE) return systemError("descriptors of the owner of node " + node_, errno);
   const shm::Descriptor file(descriptors[0]), segment(descriptors[1]);
   const std::shared_ptr<Session> session(new Session(daemon_.port(), std::move(socket), descriptors));
   if (n <= 0) return Error{Code::unavailable, "the owner of node " + node_ + " ended while attaching"};

@@ -114,7 +114,7 @@ typedef struct fluxon_put_options {
   uint32_t timeout_ms;
   uint32_t reject_if_exists;    /* 1: EXISTS when the key has a value */
   uint32_t reject_if_in_flight; /* 1: IN_FLIGHT when another put of the key has begun and not ended */
-  uint32_t replicas;            /* how many nodes shall have the value when the put returns, as far as there are nodes with room; 0: 1 */
+  uint32_t replicas;            /* how many nodes shall have the value at the return, as far as they have room: 0 (is 1) to 255 */
   uint64_t lease;               /* 0, or a key lease: the value is kept while it lives, and deleted with it */
   const char* source_node;      /* NULL, or a node of this host in whose memory the value is filled on its way to where it shall lie */
 } fluxon_put_options;
