@@ -158,10 +158,14 @@ std::optional<uint32_t> DirectoryWriter::findFree(uint64_t hash) {
 std::optional<uint32_t> DirectoryWriter::grant(std::string_view key, uint64_t hash, uint64_t offset, uint64_t payloadBytes, uint64_t writer,
                                                OperationId operation) {
   const std::optional<uint64_t> record = keys_.take(key.size());
-  if (!record) return std::nullopt;
+  if (!record) {
+    fullOf_ = "the directory has no room for the bytes of the key (max_keys: 128 bytes for each; keys here are longer)";
+    return std::nullopt;
+  }
   const std::optional<uint32_t> found = findFree(hash);
   if (!found) {
     keys_.give(*record, key.size());
+    fullOf_ = "the directory is full (max_keys)";
     return std::nullopt;
   }
   DirectorySlot& slot = memory_.slots[*found];

@@ -55,9 +55,11 @@ class DirectoryWriter {
   // anything is changed; `corrupt` says what does not hold together. Clients may be reading meanwhile.
   static Result<std::unique_ptr<DirectoryWriter>> adopt(Memory memory, const Shape& shape);
 
-  // free → granted. nullopt: no slot or no room for the key bytes.
+  // free → granted. nullopt: no slot or no room for the key bytes, as fullOf() says.
   std::optional<uint32_t> grant(std::string_view key, uint64_t hash, uint64_t offset, uint64_t payloadBytes, uint64_t writer,
                                 OperationId operation);
+  // Why the last grant() gave nothing.
+  const char* fullOf() const { return fullOf_; }
   void submit(uint32_t slot);                                      // granted → pending
   void commit(uint32_t slot, PutId putId, KeyLeaseId lease = {});  // pending → committed
   void retire(uint32_t slot);                                      // pending, committed, reclaiming → retired
@@ -125,6 +127,7 @@ class DirectoryWriter {
   std::vector<uint32_t> freeOverflow_;
   std::unordered_multimap<uint64_t, uint32_t> overflow_;  // hash → overflow slots that are not free
   uint64_t overflowUsed_ = 0;
+  const char* fullOf_ = "";
   uint64_t counts_[kSlotStates] = {};
 };
 

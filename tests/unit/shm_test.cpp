@@ -366,6 +366,18 @@ TEST_CASE("directory: full buckets overflow into slots that their owner alone fi
   CHECK(d.grant("again"));
 }
 
+TEST_CASE("directory: what it is full of is said: slots, or room for the bytes of keys") {
+  Directory slots(1);
+  while (slots.grant("key" + std::to_string(slots.writer.overflowUsed()) + std::to_string(slots.writer.count(SlotState::granted)))) {
+  }
+  CHECK(std::string(slots.writer.fullOf()) == "the directory is full (max_keys)");
+  Directory bytes(4096);
+  uint64_t granted = 0;
+  while (bytes.grant(std::string(4000, 'x') + std::to_string(granted))) ++granted;
+  CHECK(granted < 4096);
+  CHECK(std::string(bytes.writer.fullOf()).starts_with("the directory has no room for the bytes of the key (max_keys: 128 bytes for each"));
+}
+
 TEST_CASE("directory: a slot's generation grows when it becomes free, and only then") {
   Directory d;
   const uint32_t slot = d.put("k", 7);

@@ -125,7 +125,7 @@ void Gets::bring(Call& call, const rpc::Reply& reply, Time now) {
   const PutId putId = fetch.putId;
   const std::optional<uint64_t> flight = flights_.begin(purpose, std::move(fetch), std::move(node), source, now);
   if (!flight) {
-    host_.answerCode(call.caller, Code::noSpace, "the directory is full (max_keys)");
+    host_.answerCode(call.caller, Code::noSpace, directory_.fullOf());
     return controls_.close(key, now);
   }
   for (Interest& other : controls_.beginFlight(key, *flight, putId, call.caller, std::move(asked)))

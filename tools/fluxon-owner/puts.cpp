@@ -13,7 +13,6 @@ namespace fluxon::owner {
 namespace {
 
 constexpr Duration kSpreadPatience = seconds(5);  // for the copies of one put
-constexpr const char* kDirectoryFull = "the directory is full (max_keys)";
 
 bool isInline(const Command& command) { return command.kind == shm::CommandKind::putInline; }
 
@@ -55,7 +54,7 @@ void Puts::startAt(uint64_t offset, Caller caller, const Command& command, Time 
   if (!slot) {
     ++counters_.putsWithoutSlot;
     reserve_.give(extentBytes(command.valueBytes), offset);
-    host_.answerCode(caller, Code::noSpace, kDirectoryFull);
+    host_.answerCode(caller, Code::noSpace, directory_.fullOf());
     return controls_.close(command.key, now);
   }
   ++counters_.putsFromReserve;
@@ -97,7 +96,7 @@ void Puts::started(Call& call, const rpc::Reply& reply, Time now) {
   if (!slot) {
     ++counters_.putsWithoutSlot;
     retirement_.freeExtent(given.offset);
-    refuseGrant(operation, call.caller, Code::noSpace, kDirectoryFull);
+    refuseGrant(operation, call.caller, Code::noSpace, directory_.fullOf());
     return controls_.close(asked.key, now);
   }
   Put put{.place = given.home ? Place::elsewhere : Place::here,
