@@ -49,8 +49,12 @@ Result<shm::Descriptor> listenOn(const Endpoint& endpoint, int flags) {
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), bytesOf(at)) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
     const bool mends = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
+    const bool foreign = errno == EADDRNOTAVAIL;
     const Error error = systemError(what, errno);
-    return Error{mends ? Code::unavailable : error.code, error.detail};
+    const std::string todo = foreign ? " (no interface of this host has that address; accepted: one that \"ip address\" shows, such as "
+                                       "[::1]:0 where there is IPv6 alone, or \"off\")"
+                                     : "";
+    return Error{mends ? Code::unavailable : error.code, error.detail + todo};
   }
   return fd;
 }

@@ -260,6 +260,21 @@ TEST_CASE("doctor: a fixed port is free, another's, or its own process's") {
   CHECK(has(linesOf(doctor(place.configure(ssdd)), "ports"), "no fixed port is configured"));  // it does not run
 }
 
+TEST_CASE("doctor and up with an address that no interface has: a finding, and a sentence that says what helps") {
+  const Place place;
+  const std::string config = place.folder() + "/foreign.toml";
+  std::ofstream(config) << "[common]\nshm_root = \"" << place.root() << "\"\n[master]\nstate_dir = \"" << place.folder()
+                        << "/state\"\nhttp = \"203.0.113.7:0\"\n[owner]\nnode = \"n0\"\nsegment_size = \"1MiB\"\nmax_keys = 16\n"
+                        << "http = \"203.0.113.7:0\"\n";
+  const Ended found = execute(kCtl + " --config " + config + " doctor");
+  CHECK_MESSAGE(has(linesOf(found, "ports"), "203.0.113.7:0 for master.http, owner.http: Cannot assign requested address"), found.out);
+  const Ended up = execute("timeout 20 " + kCtl + " --timeout 15 --config " + config + " up");
+  CHECK(up.status == 69);
+  const std::string said =
+      "listen on 203.0.113.7:0: Cannot assign requested address (no interface of this host has that address; accepted: ";
+  CHECK_MESSAGE(has(up.err, said), up.err);
+}
+
 TEST_CASE("doctor: a running cluster is asked for its members; without its master, or with one that does not answer, it fails") {
   Cluster cluster({.nodes = {"n0", "n1"}});
   CHECK(eventually([&] { return has(doctor(cluster.config()).out, "ok    cluster    the master of t answers; joined: n0, n1\n"); }));

@@ -45,9 +45,11 @@ TEST_CASE("shm: nodes that need more than the file system has, or than is free, 
   facts.freeBytes = 2 * kGiga - 1;
   CHECK(checkShm(facts).verdict == Verdict::fail);
   CHECK(advises(checkShm(facts), "remove what lies in /dev/shm"));
+  CHECK(says(checkShm(facts), "2.0 GiB free; 2 nodes need 2 GiB: 1 bytes too few"));
   facts.totalBytes = kGiga;
   CHECK(checkShm(facts).verdict == Verdict::fail);
   CHECK(advises(checkShm(facts), "remount,size=2049M"));
+  CHECK(says(checkShm(facts), ": 1 GiB too few"));
   facts.tmpfs = false;
   CHECK(advises(checkShm(facts), "a larger file system"));
 }
@@ -101,6 +103,13 @@ TEST_CASE("memory: segments that memory cannot hold are a warning; that the cont
   CHECK(checkMemory(facts).verdict == Verdict::warn);
   facts.groupRoomBytes = 2 * kMega - 1;
   CHECK(checkMemory(facts).verdict == Verdict::fail);
+}
+
+TEST_CASE("memory: without /proc/meminfo it is said that nothing can be seen, not that nothing is available") {
+  const Finding finding = checkMemory({.seen = false, .wantedBytes = 0});
+  CHECK(finding.verdict == Verdict::warn);
+  CHECK(says(finding, "cannot be seen: /proc/meminfo cannot be read"));
+  CHECK(advises(finding, "mount /proc"));
 }
 
 TEST_CASE("limits: a file size below the segment fails, below a shard's limit warns, and so does any time of the processor") {
@@ -219,6 +228,8 @@ TEST_CASE("ports: free and held by the process itself are ok; another's, two cla
   port.refusal = "Cannot assign requested address";
   CHECK(says(checkPorts({port}).at(0), "Cannot assign requested address"));
   CHECK(checkPorts({port}).at(0).verdict == Verdict::fail);
+  port.claimants = {"master.http", "owner.http"};  // of port 0
+  CHECK(says(checkPorts({port}).at(0), "for master.http, owner.http: Cannot assign requested address"));
   port.state = PortFacts::State::free;
   port.claimants = {"n0", "n1"};
   CHECK(says(checkPorts({port}).at(0), "for n0, n1: only one process"));

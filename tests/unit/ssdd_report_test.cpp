@@ -40,6 +40,17 @@ struct Sound {
   Result<SsddReport> report(uint64_t bytes = kFileBytes) const { return reportOf(header, status, bytes, kNow); }
 };
 
+TEST_CASE("ssdd file: a shard of a device that is gone or hung does not serve, and one that is retired stays so") {
+  const std::pair<uint64_t, std::string> states[] = {{0, "serving"}, {1, "serving"}, {2, "serving"}, {3, "hung"}, {4, "gone"}};
+  for (const auto& [device, shard] : states) {
+    Sound sound;
+    sound.status.device[0].state = device;
+    const SsddReport report = sound.report().value();
+    CHECK(report.shards.at(0).state == shard);
+    CHECK(report.shards.at(1).state == "retired");
+  }
+}
+
 TEST_CASE("ssdd file: who, since when, devices with what their shards use") {
   Sound sound;
   sound.status.device[0].oldestNs = static_cast<uint64_t>(seconds(99).ns);
@@ -61,7 +72,7 @@ TEST_CASE("ssdd file: who, since when, devices with what their shards use") {
   CHECK(report.devices[0].state == "hung");
   CHECK(report.devices[0].stalled == 4);
   REQUIRE(report.shards.size() == 2);
-  CHECK(report.shards[0].state == "serving");
+  CHECK(report.shards[0].state == "hung");  // as its device
   CHECK(report.shards[1].state == "retired");
   CHECK(report.counters[3].name == "given_up");
   CHECK(report.counters[3].value == 6);

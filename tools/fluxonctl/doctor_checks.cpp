@@ -50,6 +50,13 @@ uint64_t ShmFacts::roomForClients() const {
   return room;
 }
 
+namespace {
+
+// Rounded sizes may look alike.
+std::string missing(uint64_t bytes) { return ": " + (bytes < kMiB ? std::to_string(bytes) + " bytes" : formatSize(bytes)) + " too few"; }
+
+}  // namespace
+
 Finding checkShm(const ShmFacts& facts) {
   if (!facts.clientOf.empty()) {
     return {
@@ -71,12 +78,13 @@ Finding checkShm(const ShmFacts& facts) {
   const std::string found = facts.place + " has " + sizes + "; " + need;
   if (facts.wantedBytes() > facts.totalBytes) {
     const std::string size = std::to_string((facts.wantedBytes() + clientBytes) / kMiB + 1) + "M";
-    return {Verdict::fail, "shm", found,
+    return {Verdict::fail, "shm", found + missing(facts.wantedBytes() - facts.totalBytes),
             "a smaller segment_size in [owner], or " +
                 (facts.tmpfs ? "mount -o remount,size=" + size + " of its mount point" : "a larger file system")};
   }
   if (facts.wantedBytes() > facts.freeBytes + facts.presentBytes) {
-    return {Verdict::fail, "shm", found, "a smaller segment_size in [owner], or remove what lies in " + facts.place};
+    return {Verdict::fail, "shm", found + missing(facts.wantedBytes() - facts.freeBytes - facts.presentBytes),
+            "a smaller segment_size in [owner], or remove what lies in " + facts.place};
   }
   const uint64_t room = facts.roomForClients();
   const uint64_t files = facts.nodes * facts.filesPerNode + facts.wantedClients();
@@ -98,6 +106,11 @@ Finding checkMemory(const MemoryFacts& facts) {
   const std::string found = formatSize(facts.availableBytes) + " available" + (facts.group.empty() ? "" : ", " + facts.group) +
                             "; nodes will take " + formatSize(facts.wantedBytes) + " more" +
                             (facts.clientBytes > 0 ? ", their clients up to " + formatSize(facts.clientBytes) : "");
+  if (!facts.seen) {
+    return {Verdict::warn, "memory",
+            "what is available cannot be seen: /proc/meminfo cannot be read; nodes will take " + formatSize(facts.wantedBytes) + " more",
+            "mount /proc"};
+  }
   const std::string todo = "a smaller segment_size in [owner], or fewer nodes: processes would be killed for memory";
   if (facts.wantedBytes > facts.groupRoomBytes) return {Verdict::fail, "memory", found, "a larger limit, " + todo};
   const bool all = facts.wantedBytes <= facts.availableBytes && facts.wantedBytes + facts.clientBytes <= facts.groupRoomBytes;
@@ -158,7 +171,7 @@ std::vector<Finding> checkPorts(const std::vector<PortFacts>& ports) {
   std::vector<Finding> findings;
   for (const PortFacts& port : ports) {
     const std::string found = port.address + " for " + joined(port.claimants);
-    if (port.claimants.size() > 1) {
+    if (port.claimants.size() > 1 && port.state != PortFacts::State::refused) {
       findings.push_back(
           {Verdict::fail, "ports", found + ": only one process can listen there", "port 0, or \"off\", in the configuration"});
       continue;
@@ -166,7 +179,8 @@ std::vector<Finding> checkPorts(const std::vector<PortFacts>& ports) {
     switch (port.state) {
       case PortFacts::State::free: findings.push_back({Verdict::ok, "ports", found + ": free", ""}); break;
       case PortFacts::State::refused:
-        findings.push_back({Verdict::fail, "ports", found + ": " + port.refusal, "another address in the configuration"});
+        findings.push_back({Verdict::fail, "ports", found + ": " + port.refusal,
+                            "an address of this host, such as [::1]:0 where there is IPv6 alone, or \"off\", in the configuration"});
         break;
       case PortFacts::State::taken:
         if (port.holderPid != 0 && port.holderPid == port.claimantPid) {
@@ -266,7 +280,7 @@ std::vector<Finding> checkSsd(const std::vector<SsdFolderFacts>& folders, uint64
                               (folder->presentBytes > 0 ? ", " + formatSize(folder->presentBytes) + " already theirs" : "") + "; " +
                               nodesText(nodes) + formatSize(wanted);
     if (wanted > folder->freeBytes + folder->presentBytes) {
-      findings.push_back({Verdict::fail, "ssd", found,
+      findings.push_back({Verdict::fail, "ssd", found + missing(wanted - folder->freeBytes - folder->presentBytes),
                           "a smaller large_limit_size in [owner], or remove what lies on the file system of " + folder->place});
     } else if (folder->tmpfs) {
       findings.push_back({Verdict::warn, "ssd", found + "; it is a tmpfs, which takes memory and hides what a disk would refuse",
@@ -339,7 +353,7 @@ Finding checkCluster(const ClusterFacts& facts) {
   }
   if (!facts.paused.empty()) {
     return {Verdict::warn, "cluster", found + "; nothing is written to the SSD of " + joined(facts.paused),
-            "see the log of fluxon-ssdd there: the disk is full, or has failed"};
+            "see fluxonctl ssd, and the log of fluxon-ssdd there: its disks are full, have failed, or their files were removed"};
   }
   if (!facts.devicesOut.empty()) {
     return {Verdict::warn, "cluster", found + "; nothing is written to " + joined(facts.devicesOut), "see the log of fluxon-ssdd there"};

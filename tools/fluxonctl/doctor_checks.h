@@ -46,6 +46,7 @@ Finding checkShm(const ShmFacts&);
 
 // Memory for pages of /dev/shm that have none yet: of the host, and of the control groups of this process.
 struct MemoryFacts {
+  bool seen = true;  // there is a /proc/meminfo, and so the limits of groups can be seen, too
   uint64_t availableBytes = 0, wantedBytes = 0;
   uint64_t clientBytes = 0;  // that the files of all clients will take
   uint64_t groupRoomBytes = kUnlimited;

@@ -247,7 +247,9 @@ ShmFacts probeShm(const shm::Paths& paths, const Config::Owner& owner, const std
 
 MemoryFacts probeMemory(const ShmFacts& shm) {
   MemoryFacts facts;
-  facts.availableBytes = meminfoBytes(readText("/proc/meminfo"), "MemAvailable");
+  const std::string meminfo = readText("/proc/meminfo");
+  facts.seen = !meminfo.empty();
+  facts.availableBytes = meminfoBytes(meminfo, "MemAvailable");
   facts.wantedBytes = shm.wantedBytes() - std::min(shm.wantedBytes(), shm.presentBytes);
   facts.clientBytes = shm.wantedClients() * shm.bytesPerClient;
   if (const std::optional<MemoryLimit> limit = memoryLimit()) {
@@ -388,6 +390,35 @@ std::vector<SsdFolderFacts> probeSsd(const shm::Paths& paths, const Config::Owne
   return folders;
 }
 
+namespace {
+
+// Addresses with port 0, the defaults among them, at which no process of this host can listen.
+std::vector<PortFacts> foreignAddresses(const Config& config) {
+  std::vector<std::pair<Endpoint, PortFacts>> addresses;
+  const auto claim = [&](const Endpoint& address, const char* key) {
+    if (!address.enabled || address.port != 0) return;
+    const std::string text = fluxon::toString(address);
+    auto at = std::find_if(addresses.begin(), addresses.end(), [&](const auto& each) { return each.second.address == text; });
+    if (at == addresses.end()) at = addresses.insert(at, {address, PortFacts{.address = text}});
+    at->second.claimants.push_back(key);
+  };
+  if (!config.common.master.enabled) {
+    claim(config.master.http, "master.http");
+    claim(config.master.listen, "master.listen");
+  }
+  claim(config.owner.http, "owner.http");
+  claim(config.owner.link, "owner.link");
+  if (!config.owner.largeLimitBytes.empty()) claim(config.ssdd.http, "ssdd.http");
+  std::vector<PortFacts> facts;
+  for (auto& [address, found] : addresses) {
+    tryPort(found, address);
+    if (found.state == PortFacts::State::refused) facts.push_back(std::move(found));
+  }
+  return facts;
+}
+
+}  // namespace
+
 std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config, const std::vector<std::string>& nodes) {
   std::vector<std::pair<Endpoint, PortFacts>> ports;
   const auto claim = [&](const Endpoint& address, const std::string& process, const Claimant& by) {
@@ -413,6 +444,7 @@ std::vector<PortFacts> probePorts(const shm::Paths& paths, const Config& config,
     tryPort(port, address);
     facts.push_back(std::move(port));
   }
+  for (PortFacts& address : foreignAddresses(config)) facts.push_back(std::move(address));
   return facts;
 }
 

@@ -86,7 +86,11 @@ Result<SsddReport> reportOf(const ssd::SsddHeader& header, const ssd::SsddStatus
     if (report.shardsHidden == 0) report.devices[i].usedBytes = 0;
   }
   for (size_t i = 0; i < shards; ++i) {
-    const SsddReport::Shard& shard = report.shards.emplace_back(shardOf(status.shard[i], devices));
+    SsddReport::Shard& shard = report.shards.emplace_back(shardOf(status.shard[i], devices));
+    // What is there is given up with its device.
+    if (shard.device && shard.state == "serving") {
+      if (const std::string& whole = report.devices[*shard.device].state; whole == "gone" || whole == "hung") shard.state = whole;
+    }
     if (shard.device && report.shardsHidden == 0) *report.devices[*shard.device].usedBytes += shard.usedBytes;
   }
   return report;
