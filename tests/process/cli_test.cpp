@@ -330,6 +330,16 @@ TEST_CASE("keys go from a list to read and to delete, whatever bytes they have; 
   CHECK(ctl(cluster, "count odd/").out == "0\n");
   CHECK(ctl(cluster, "delete --prefix page/").out == "1500\n");
   CHECK(ctl(cluster, "delete -").status == 0);  // a key, not stdin
+  // A key that is none keeps no other back, and shows in the end.
+  for (const char* key : {"slow", "fast"}) CHECK(ctl(cluster, std::string("put ") + key, "printf x | ").status == 0);
+  const Ended some = ctl(cluster, "read", "printf 'slow\\n\\nnone\\nfast\\n' | ");
+  CHECK(some.status == 65);
+  CHECK(std::count(some.out.begin(), some.out.end(), '\n') == 3);  // a title, and two keys
+  CHECK_MESSAGE(has(some.err, "fluxonctl: key 2: invalid key: 0 bytes (1 to 4096)\n"), some.err);
+  const Ended gone = ctl(cluster, "delete --stdin", "printf 'slow\\n\\nfast\\n' | ");
+  CHECK(gone.status == 65);
+  CHECK_MESSAGE(has(gone.err, "fluxonctl: key 2: invalid key: 0 bytes (1 to 4096)\n"), gone.err);
+  CHECK(ctl(cluster, "delete '' pag2").status == 65);
   CHECK(ctl(cluster, "list --keys").out == "pag\n");
   for (const char* unclear :
        {"delete", "delete pag --stdin", "delete --stdin --prefix pag", "delete --prefix ''", "delete pag -0", "list -0"}) {

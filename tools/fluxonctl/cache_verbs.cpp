@@ -159,16 +159,45 @@ char endOfKeys(const Options& options) { return options.zeroEnded ? '\0' : '\n';
 // The next key that stdin names.
 bool nextKey(const Options& options, std::string& key) { return bool(std::getline(std::cin, key, endOfKeys(options))); }
 
+// Goes on after a key that is none: which one is said, and what the whole ends with.
+class EachKey {
+ public:
+  template <class Body>
+  void visit(const std::string& key, Body body) {
+    ++number_;
+    try {
+      body(key);
+    } catch (const Exception& exception) {
+      if (exception.code() != FLUXON_INVALID_KEY) throw;
+      const Error error = asError(exception);
+      complain("key " + std::to_string(number_) + ": " + error.message());
+      refused_ = sysexit(error.code);
+    }
+  }
+  int status(int otherwise) const { return refused_ != 0 ? refused_ : otherwise; }
+
+ private:
+  uint64_t number_ = 0;
+  int refused_ = 0;
+};
+
 // One client for all keys: after the first it is attached, and local hits cost what the library's do.
 int read(Client& client, const Options& options) {
   int status = 0;
+  EachKey each;
   Rows rows(options.format);
   for (std::string key; nextKey(options, key);) {
-    const Time begun = bootTime();
-    const std::optional<Holder> holder = client.get(key, options.callTimeoutMs());
-    const auto ns = static_cast<uint64_t>((bootTime() - begun).ns);
+    std::optional<Holder> holder;
+    uint64_t ns = 0;
+    bool asked = false;
+    each.visit(key, [&](const std::string& wanted) {
+      const Time begun = bootTime();
+      holder = client.get(wanted, options.callTimeoutMs());
+      ns = static_cast<uint64_t>((bootTime() - begun).ns);
+      asked = true;
+    });
     if (!holder) {
-      status = miss(key);
+      if (asked) status = miss(key);
       continue;
     }
     std::vector<Cell> row = keyAnd(key, {number("bytes", holder->size()), text("source", sourceName(holder->source())), number("ns", ns)});
@@ -181,7 +210,7 @@ int read(Client& client, const Options& options) {
     rows.flush();
     if (const int failed = finishOutput(0); failed != 0) return failed;
   }
-  return status;
+  return each.status(status);
 }
 
 int one(const Options& options, const Cell& cell) {
@@ -221,9 +250,10 @@ int remove(Client& client, const Options& options) {
       status = miss(key);
     }
   };
-  for (const std::string& key : options.keys) removeOne(key);
-  for (std::string key; options.keysFromStdin && nextKey(options, key);) removeOne(key);
-  return status;
+  EachKey each;
+  for (const std::string& key : options.keys) each.visit(key, removeOne);
+  for (std::string key; options.keysFromStdin && nextKey(options, key);) each.visit(key, removeOne);
+  return each.status(status);
 }
 
 int stat(Client& client, const Options& options) {
