@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/hash.h"
-#include "link/tcp_link.h"
+#include "link/tcp/tcp_link.h"
 #include "measure.h"
 #include "plain_tcp.h"
 #include "shm/directory_writer.h"
@@ -72,9 +72,9 @@ struct Ports {
           .value();
   auto* const hazards = reinterpret_cast<shm::ClientFile*>(populated(sizeof(shm::ClientFile)));
   std::memset(static_cast<void*>(hazards), 0, sizeof *hazards);
-  link::TcpLink::Settings settings;
+  link::tcp::Settings settings;
   settings.congestionControl = congestion;
-  const auto served = link::TcpLink::start(settings, net::Secret(), "source", view, *hazards);
+  const auto served = link::tcp::TcpLink::start(settings, net::Secret(), "source", view, *hazards);
   if (!served) std::_Exit(70);
 
   uint16_t plain = 0;
@@ -88,7 +88,7 @@ struct Ports {
 // --- target process
 
 struct Target {
-  std::unique_ptr<link::TcpLink> link;
+  std::unique_ptr<link::tcp::TcpLink> link;
   link::PeerAddress peer;
   char* memory;
   std::vector<int> sockets;  // one a stream
@@ -156,11 +156,11 @@ int run(const std::string& congestion) {
   if (::read(ready[0], &ports, sizeof ports) != sizeof ports) fail("the source did not start");
   auto* const hazards = reinterpret_cast<shm::ClientFile*>(populated(sizeof(shm::ClientFile)));
   const auto started = [&](unsigned connections) {
-    link::TcpLink::Settings settings;
+    link::tcp::Settings settings;
     settings.listen.enabled = false;
     settings.congestionControl = congestion;
     settings.connectionsPerPeer = connections;
-    auto link = link::TcpLink::start(settings, net::Secret(), "target", shm::DirectoryView{}, *hazards);
+    auto link = link::tcp::TcpLink::start(settings, net::Secret(), "target", shm::DirectoryView{}, *hazards);
     if (link) return std::move(link.value());
     std::fprintf(stderr, "link_tcp: %s\n", link.error().message().c_str());
     std::exit(70);
@@ -168,7 +168,7 @@ int run(const std::string& congestion) {
   Target target{started(1), {"source", {}, "127.0.0.1:" + std::to_string(ports.link)}, populated(kFootprint), {}};
   for (unsigned s = 0; s < 4; ++s) target.sockets.push_back(connectPlain(ports.plain, congestion));
   std::printf("congestion control %s on both sides, %s, pieces of %llu KiB, crc32c on both sides\n", congestion.c_str(),
-              target.link->uring() ? "io_uring" : "poll()", static_cast<unsigned long long>(kPiece / kKiB));
+              target.link->engine().c_str(), static_cast<unsigned long long>(kPiece / kKiB));
   double least = 1e9, leastGbs = 0;
   for (const unsigned streams : kStreams) {
     target.link = started(streams);

@@ -63,7 +63,7 @@ struct ListedKey {
 struct Peer {
   node @0 :Text;
   hostId @1 :Text;            # as in its registration
-  link @2 :Text;              # address of its link, empty: it has none
+  link @2 :Text;              # as in its registration, empty: none of its links listens
   incarnation @3 :UInt64;
 }
 
@@ -467,7 +467,7 @@ struct Registration {
   http @6 :Text;              # address of /metrics and /health, empty when off
   occupied @7 :List(Extent);  # extents without a readable value: held, or being written by clients of this owner
   adopts @8 :UInt64;          # incarnation in whose life the values that it has were published, 0: it has none
-  link @9 :Text;              # address of the tcp link, empty when off
+  link @9 :Text;              # where its links listen: ADDRESS:PORT of tcp, NAME=ADDRESS of another, between blanks; empty: none does
   label @10 :Text;            # sub-cluster
   ssdLife @11 :UInt64;        # of what is on this owner's SSD, where values put here go as well; 0: it has none
   sentNs @12 :UInt64;         # CLOCK_BOOTTIME of its host: an earlier one that arrives late, by a connection that was given up, is refused
@@ -522,7 +522,7 @@ struct Member {
   retiredBytes @13 :UInt64;      # of replicas without a route that are still read or not yet released
   replicas @14 :UInt64;
   waitingPuts @15 :UInt64;    # and gets that wait for space
-  link @16 :Text;             # address of the tcp link, empty when off
+  link @16 :Text;             # as in its registration
   label @17 :Text;            # sub-cluster
   ssdLife @18 :UInt64;        # of what is on its SSD, 0: it has none
   ssdReplicas @19 :UInt64;    # values that are readable from its SSD

@@ -1,4 +1,4 @@
-// What a tcp link counts. They only grow, but for connectionsOpen.
+// What a link to other hosts counts. The numbers only grow, but for connectionsOpen.
 #pragma once
 
 #include <atomic>
@@ -24,5 +24,6 @@ struct CounterSet {
   FLUXON_LINK_COUNTERS(FLUXON_DECLARE)
 #undef FLUXON_DECLARE
 };
+using LinkCounters = CounterSet<uint64_t>;
 
 }  // namespace fluxon::link

@@ -4,18 +4,16 @@
 
 namespace fluxon::link {
 
-std::optional<Reading> ValueSource::begin(const ReadRequest& request) {
-  const ReadRecord& asked = request.record;
-  if (!request.sane) return Reading{Code::protocol};
+std::optional<Reading> ValueSource::begin(const ValuePart& asked) {
   if (asked.exportId != 0) return beginExport(asked);
   shm::Hit hit;
-  switch (shm::probe(view_, hazards_, 0, request.key, asked.keyHash, hit)) {
+  switch (shm::probe(view_, hazards_, 0, asked.key, asked.keyHash, hit)) {
     case shm::Probe::miss: return Reading{Code::miss};
     case shm::Probe::noHazard: return Reading{Code::tooMany};
     case shm::Probe::lapsed: return Reading{Code::unavailable};
     case shm::Probe::hit: break;
   }
-  if (hit.putId.value != asked.putId || hit.length != asked.valueBytes) {
+  if (hit.putId != asked.putId || hit.length != asked.valueBytes) {
     hazards_.drop(hit.hazard);
     return Reading{Code::miss};
   }
@@ -27,7 +25,7 @@ ValueSource::Export* ValueSource::find(uint64_t exportId) {
   return at == exports_.end() || at->second.withdrawn ? nullptr : &at->second;
 }
 
-std::optional<Reading> ValueSource::beginExport(const ReadRecord& asked) {
+std::optional<Reading> ValueSource::beginExport(const ValuePart& asked) {
   Export* const found = find(asked.exportId);
   if (!found || found->bytes != asked.valueBytes) return Reading{Code::miss};
   if (found->failed) return Reading{Code::system};

@@ -27,7 +27,7 @@ constexpr uint32_t kProtocolVersion = 2;
 struct Peer {
   std::string node;
   std::string hostId;
-  std::string link;  // address of its link, empty: it has none
+  std::string link;  // entries of its links (link/link.h), empty: none of them listens
   Incarnation incarnation;
 };
 
@@ -366,7 +366,7 @@ struct Registration {
   uint64_t segmentBytes = 0;
   uint64_t maxKeys = 0;
   std::string http;               // address of /metrics, empty when off
-  std::string link;               // address of the tcp link, empty when off
+  std::string link;               // entries of its links (link/link.h), empty: none of them listens
   std::string label;              // sub-cluster
   Incarnation ssdLife;            // of what is on this owner's SSD, where values put here go as well; 0: it has none
   std::vector<Extent> occupied;   // extents that are not free and hold no value that could be read: held, or still being written

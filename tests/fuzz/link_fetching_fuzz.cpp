@@ -8,7 +8,7 @@
 
 #include "base/crc32c.h"
 #include "fuzz.h"
-#include "link/puller.h"
+#include "link/tcp/puller.h"
 #include "link_frames.h"
 #include "memory_engine.h"
 
@@ -16,6 +16,7 @@ namespace fluxon::fuzz {
 namespace {
 
 using namespace link;
+using namespace link::tcp;
 
 constexpr uint64_t kPiece = 24'000;  // more than goes through the buffer
 constexpr size_t kMostTransfers = 8;

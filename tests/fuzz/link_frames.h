@@ -5,23 +5,23 @@
 #include <string>
 #include <vector>
 
-#include "link/request_parser.h"
+#include "link/tcp/request_parser.h"
 
 namespace fluxon::fuzz {
 
-inline link::ReadRequest requestOf(uint64_t tag, const std::string& key, uint64_t keyHash, uint64_t putId, uint64_t valueBytes,
-                                   uint64_t offset, uint64_t length, uint64_t exportId = 0) {
+inline link::tcp::ReadRequest requestOf(uint64_t tag, const std::string& key, uint64_t keyHash, uint64_t putId, uint64_t valueBytes,
+                                        uint64_t offset, uint64_t length, uint64_t exportId = 0) {
   return {{tag, keyHash, putId, exportId, valueBytes, offset, length, static_cast<uint32_t>(key.size()), 0}, key, true};
 }
 
-inline std::string frameOf(const std::vector<link::ReadRequest>& requests) {
+inline std::string frameOf(const std::vector<link::tcp::ReadRequest>& requests) {
   std::string body;
-  for (const link::ReadRequest& each : requests) {
+  for (const link::tcp::ReadRequest& each : requests) {
     body.append(reinterpret_cast<const char*>(&each.record), sizeof each.record).append(each.key);
-    body.append(link::paddedKeyBytes(each.key.size()) - each.key.size(), '\0');
+    body.append(link::tcp::paddedKeyBytes(each.key.size()) - each.key.size(), '\0');
   }
-  link::FrameHeader header{{}, link::kReadKind, static_cast<uint32_t>(requests.size()), static_cast<uint32_t>(body.size())};
-  std::memcpy(header.magic, link::kFrameMagic, sizeof header.magic);
+  link::tcp::FrameHeader header{{}, link::tcp::kReadKind, static_cast<uint32_t>(requests.size()), static_cast<uint32_t>(body.size())};
+  std::memcpy(header.magic, link::tcp::kFrameMagic, sizeof header.magic);
   return std::string(reinterpret_cast<const char*>(&header), sizeof header) + body;
 }
 

@@ -7,8 +7,8 @@
 namespace fluxon::fuzz {
 namespace {
 
-using link::ReadRequest;
-using Outcome = link::RequestParser::Outcome;
+using link::tcp::ReadRequest;
+using Outcome = link::tcp::RequestParser::Outcome;
 
 struct Parsed {
   std::vector<ReadRequest> requests;
@@ -18,7 +18,7 @@ struct Parsed {
 
 // Hands `bytes` over as a connection would, `step` more at a time.
 Parsed parse(std::string_view bytes, size_t step) {
-  link::RequestParser parser;
+  link::tcp::RequestParser parser;
   Parsed parsed;
   std::string buffer;
   for (size_t at = 0; at < bytes.size() && !parsed.broken; at += step) {
@@ -32,7 +32,7 @@ Parsed parse(std::string_view bytes, size_t step) {
     Outcome outcome;
     while ((outcome = parser.next(rest, request)) == Outcome::request) parsed.requests.push_back(request);
     parsed.broken = outcome == Outcome::broken;
-    FLUXON_CHECK(parsed.broken || rest.size() < link::kMaxRecordBytes, "more is wanted although a record is whole");
+    FLUXON_CHECK(parsed.broken || rest.size() < link::tcp::kMaxRecordBytes, "more is wanted although a record is whole");
     buffer = rest;
   }
   parsed.left = buffer.size();
@@ -48,10 +48,10 @@ size_t compare(std::string_view bytes, const std::vector<ReadRequest>& requests)
   size_t at = 0, inFrame = 0, end = 0;
   for (const ReadRequest& request : requests) {
     if (inFrame == 0) {
-      link::FrameHeader header;
+      link::tcp::FrameHeader header;
       std::memcpy(&header, bytes.data() + at, sizeof header);
-      FLUXON_CHECK(std::memcmp(header.magic, link::kFrameMagic, 4) == 0 && header.kind == link::kReadKind, "no frame");
-      FLUXON_CHECK(header.count > 0 && header.count <= link::kMaxFrameRecords, "count of a frame");
+      FLUXON_CHECK(std::memcmp(header.magic, link::tcp::kFrameMagic, 4) == 0 && header.kind == link::tcp::kReadKind, "no frame");
+      FLUXON_CHECK(header.count > 0 && header.count <= link::tcp::kMaxFrameRecords, "count of a frame");
       inFrame = header.count;
       at += sizeof header;
       end = at + header.bytes;
@@ -60,10 +60,10 @@ size_t compare(std::string_view bytes, const std::vector<ReadRequest>& requests)
     at += sizeof request.record;
     FLUXON_CHECK(request.record.keyBytes == request.key.size() && request.key.size() <= kMaxKeyBytes, "length of a key");
     FLUXON_CHECK(bytes.substr(at, request.key.size()) == request.key, "a key differs from its bytes");
-    at += link::paddedKeyBytes(request.key.size());
+    at += link::tcp::paddedKeyBytes(request.key.size());
     FLUXON_CHECK(at <= end && (--inFrame > 0 || at == end), "records that do not fill their frame");
     const unsigned __int128 last = static_cast<unsigned __int128>(request.record.offset) + request.record.length;
-    FLUXON_CHECK(request.sane == (last <= request.record.valueBytes && request.record.length <= link::kMaxPieceBytes), "sane");
+    FLUXON_CHECK(request.sane == (last <= request.record.valueBytes && request.record.length <= link::tcp::kMaxPieceBytes), "sane");
   }
   return at;
 }

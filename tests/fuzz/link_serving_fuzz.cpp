@@ -7,7 +7,7 @@
 #include "base/crc32c.h"
 #include "base/extent.h"
 #include "fuzz.h"
-#include "link/serving_connection.h"
+#include "link/tcp/serving_connection.h"
 #include "link_frames.h"
 #include "memory_engine.h"
 #include "shm_files.h"
@@ -16,6 +16,7 @@ namespace fluxon::fuzz {
 namespace {
 
 using namespace link;
+using namespace link::tcp;
 
 constexpr uint64_t kExport = 77, kStaged = 79;
 

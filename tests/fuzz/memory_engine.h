@@ -12,23 +12,23 @@
 #include <vector>
 
 #include "base/check.h"
-#include "link/io_engine.h"
+#include "link/tcp/io_engine.h"
 
 namespace fluxon::fuzz {
 
-class MemoryEngine final : public link::IoEngine {
+class MemoryEngine final : public link::tcp::IoEngine {
  public:
   bool uring() const override { return false; }
   int socketFlags() const override { return SOCK_NONBLOCK; }
-  void start(link::Operation& operation) override {
+  void start(link::tcp::Operation& operation) override {
     FLUXON_CHECK(!operation.inFlight, "an operation was started twice");
     operation.inFlight = true;
     started_.push_back({&operation, false});
   }
-  void cancel(link::Operation& operation) override {
+  void cancel(link::tcp::Operation& operation) override {
     for (Started& each : started_) each.cancelled |= each.operation == &operation;
   }
-  void wait(Time, std::vector<link::Completion>&) override { FLUXON_CHECK(false, "nobody waits here"); }
+  void wait(Time, std::vector<link::tcp::Completion>&) override { FLUXON_CHECK(false, "nobody waits here"); }
 
   // What the connection has sent so far.
   const std::string& sent() const { return sent_; }
@@ -45,17 +45,17 @@ class MemoryEngine final : public link::IoEngine {
   bool step(size_t most) {
     for (size_t i = 0; i < started_.size(); ++i) {
       const Started started = started_[i];
-      link::Operation& operation = *started.operation;
+      link::tcp::Operation& operation = *started.operation;
       int result = 0;
       if (started.cancelled) {
         result = -ECANCELED;
-      } else if (operation.kind == link::Operation::Kind::receive) {
+      } else if (operation.kind == link::tcp::Operation::Kind::receive) {
         if (unread() == 0 && !ended_) continue;
         result = move(operation, std::min(most, unread()), [&](char* to, size_t bytes) {
           std::memcpy(to, coming_.data() + at_, bytes);
           at_ += bytes;
         });
-      } else if (operation.kind == link::Operation::Kind::send) {
+      } else if (operation.kind == link::tcp::Operation::Kind::send) {
         result = move(operation, most, [&](const char* from, size_t bytes) { sent_.append(from, bytes); });
       }
       started_.erase(started_.begin() + static_cast<ptrdiff_t>(i));
@@ -68,11 +68,11 @@ class MemoryEngine final : public link::IoEngine {
 
  private:
   struct Started {
-    link::Operation* operation;
+    link::tcp::Operation* operation;
     bool cancelled;
   };
   template <class Move>
-  static int move(const link::Operation& operation, size_t most, Move each) {
+  static int move(const link::tcp::Operation& operation, size_t most, Move each) {
     size_t moved = 0;
     for (size_t i = 0; i < operation.message.msg_iovlen && moved < most; ++i) {
       const iovec& part = operation.message.msg_iov[i];

@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "link/tcp_link.h"
+#include "link/tcp/tcp_link.h"
 #include "shm/directory_writer.h"
 #include "shm/hazard_scan.h"
 #include "shm/segment_format.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 struct Pages {
   explicit Pages(size_t bytes) : size((bytes + 4095) / 4096 * 4096), data(static_cast<char*>(std::aligned_alloc(4096, size))) {
@@ -93,8 +93,8 @@ struct Directory {
 
 constexpr char kSecret[] = "0123456789abcdef";
 
-inline TcpLink::Settings settingsOf(bool poll) {
-  TcpLink::Settings settings;
+inline Settings settingsOf(bool poll) {
+  Settings settings;
   settings.refuseUring = poll;
   settings.stall = seconds(5);
   return settings;
@@ -109,7 +109,7 @@ void onBoth(Body body) {
 
 // One owner.
 struct Node {
-  explicit Node(const TcpLink::Settings& settings, const std::string& nodeName = "n", const std::string& secret = kSecret)
+  explicit Node(const Settings& settings, const std::string& nodeName = "n", const std::string& secret = kSecret)
       : name(nodeName), link(TcpLink::start(settings, secretOf(secret), nodeName, files.view, clientFile()).value()) {
     link->setIncarnation(Incarnation(7));
     // Messages are taken in their order: when this is answered the incarnation is set.
@@ -165,4 +165,4 @@ struct Node {
   std::unique_ptr<TcpLink> link;
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -1,11 +1,11 @@
 // Tcp links that talk to each other over the loopback, over io_uring and over poll().
 #include "link_fixture.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 TEST_CASE("tcp link: values of every size arrive bit for bit, and not a byte beside them") {
-  onBoth([](TcpLink::Settings settings) {
+  onBoth([](Settings settings) {
     settings.pieceBytes = 256 << 10;
     Node source(settings, "s"), target(settings, "t");
     const uint64_t piece = settings.pieceBytes;
@@ -21,14 +21,14 @@ TEST_CASE("tcp link: values of every size arrive bit for bit, and not a byte bes
       const bool same = into == std::string(64, '\x5a') + bytesOf(size, size) + std::string(64, '\x5a');
       CHECK(same);
     }
-    CHECK(target.link->uring() == !settings.refuseUring);
+    CHECK(target.link->engine() == (settings.refuseUring ? "poll" : "io_uring"));
     CHECK(target.link->counters().crcErrors == 0);
     CHECK(source.link->counters().bytesOut == target.link->counters().bytesIn);
   });
 }
 
 TEST_CASE("tcp link: a vector of values goes down in one frame and comes back whole") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     std::vector<Fetch> fetches;
     Pages memory(60 * 5000);
@@ -49,7 +49,7 @@ TEST_CASE("tcp link: a vector of values goes down in one frame and comes back wh
 }
 
 TEST_CASE("tcp link: more fetches than a window has room for all come through") {
-  onBoth([](TcpLink::Settings settings) {
+  onBoth([](Settings settings) {
     settings.connectionsPerPeer = 2;
     Node source(settings, "s"), target(settings, "t");
     const std::string value = bytesOf(1, 300);
@@ -67,7 +67,7 @@ TEST_CASE("tcp link: more fetches than a window has room for all come through") 
 }
 
 TEST_CASE("tcp link: an IPv6 address in brackets, and a name, are listened on and reached") {
-  onBoth([](TcpLink::Settings settings) {
+  onBoth([](Settings settings) {
     for (const char* address : {"[::1]:0", "localhost:0", "[127.0.0.1]:0"}) {
       CAPTURE(address);
       settings.listen = parseEndpoint(address).value();
@@ -84,7 +84,7 @@ TEST_CASE("tcp link: where it cannot listen is said with the address, and is una
   Directory files;
   Pages client(sizeof(shm::ClientFile));
   auto& file = *reinterpret_cast<shm::ClientFile*>(client.data);
-  TcpLink::Settings settings = settingsOf(true);
+  Settings settings = settingsOf(true);
   Node taken(settings);
   for (const std::string& address : {taken.link->address(), std::string("[2001:db8::1]:0"), std::string("no.such.host.invalid:1")}) {
     settings.listen = parseEndpoint(address).value();
@@ -96,7 +96,7 @@ TEST_CASE("tcp link: where it cannot listen is said with the address, and is una
 }
 
 TEST_CASE("tcp link: another version, another length or no such key is a miss, and a lapsed lease unavailable") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     source.files.put("k", 3, bytesOf(1, 5000));
     Pages memory(3 << 20);
@@ -111,7 +111,7 @@ TEST_CASE("tcp link: another version, another length or no such key is a miss, a
 }
 
 TEST_CASE("tcp link: another secret is denied, another incarnation or node unavailable, nobody at the port too") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t"), stranger(settings, "x", "fedcba9876543210");
     source.files.put("k", 1, "value");
     char to[5] = {};
@@ -135,7 +135,7 @@ TEST_CASE("tcp link: another secret is denied, another incarnation or node unava
 }
 
 TEST_CASE("tcp link: a new incarnation closes what was accepted under the old one") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     source.files.put("k", 1, "value");
     char to[5] = {};
@@ -150,7 +150,7 @@ TEST_CASE("tcp link: a new incarnation closes what was accepted under the old on
 }
 
 TEST_CASE("tcp link: exports are served until they are withdrawn") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     const std::string value = bytesOf(4, 3 << 20);
     source.link->publish(11, value.data(), value.size(), value.size());
@@ -167,7 +167,7 @@ TEST_CASE("tcp link: exports are served until they are withdrawn") {
 }
 
 TEST_CASE("tcp link: two owners that fetch from each other at once wait for nobody") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node a(settings, "a"), b(settings, "b");
     const std::string value = bytesOf(1, 5 << 20);
     for (Node* node : {&a, &b}) node->files.put("k", 1, value);
@@ -186,7 +186,7 @@ TEST_CASE("tcp link: two owners that fetch from each other at once wait for nobo
 }
 
 TEST_CASE("tcp link: fetches cancelled at any moment end once, and nothing is written afterwards") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     const std::string value = bytesOf(1, 16 << 20);
     source.files.put("k", 1, value);
@@ -224,7 +224,7 @@ TEST_CASE("tcp link: fetches cancelled at any moment end once, and nothing is wr
 }
 
 TEST_CASE("tcp link: the destructor leaves no fetch behind") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s");
     const std::string value = bytesOf(1, 16 << 20);
     source.files.put("k", 1, value);
@@ -246,11 +246,11 @@ TEST_CASE("tcp link: the destructor leaves no fetch behind") {
 TEST_CASE("tcp link: settings out of range are refused with what is accepted") {
   Directory files;
   Pages client(sizeof(shm::ClientFile));
-  const auto start = [&](const TcpLink::Settings& settings) {
+  const auto start = [&](const Settings& settings) {
     auto link = TcpLink::start(settings, net::Secret(), "n", files.view, *reinterpret_cast<shm::ClientFile*>(client.data));
     return link ? Error{} : link.error();
   };
-  TcpLink::Settings settings;
+  Settings settings;
   settings.connectionsPerPeer = 0;
   CHECK(start(settings).code == Code::badConfig);
   settings = {};
@@ -270,4 +270,4 @@ TEST_CASE("tcp link: settings out of range are refused with what is accepted") {
 }
 
 }  // namespace
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -6,10 +6,10 @@
 
 #include "base/crc32c.h"
 #include "net/handshake.h"
-#include "link/link_format.h"
+#include "link/tcp/link_format.h"
 #include "link_fixture.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 struct Socket {
@@ -87,7 +87,7 @@ struct RawSource {
 
 template <class Body>
 void onBoth(Body body) {
-  link::onBoth([&](TcpLink::Settings settings) {
+  tcp::onBoth([&](Settings settings) {
     settings.connectionsPerPeer = 1;
     body(settings);
   });
@@ -98,7 +98,7 @@ bool untouched(const char* memory, size_t bytes) {
 }
 
 TEST_CASE("tcp peer: one that answers half of a piece and stops costs its fetch the deadline, and writes nothing afterwards") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     RawSource raw;
     Node target(settings, "t");
     const std::string value = bytesOf(1, 400000);
@@ -119,7 +119,7 @@ TEST_CASE("tcp peer: one that answers half of a piece and stops costs its fetch 
 }
 
 TEST_CASE("tcp peer: a piece given up half way does not spoil what comes after it on its connection") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     RawSource raw;
     Node target(settings, "t");
     const std::string value = bytesOf(1, 400000);
@@ -146,7 +146,7 @@ TEST_CASE("tcp peer: a piece given up half way does not spoil what comes after i
 }
 
 TEST_CASE("tcp peer: one that never answers, not even the hello, costs the deadline; one that hangs up is unavailable at once") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     RawSource raw;
     Node target(settings, "t");
     char to[8];
@@ -163,7 +163,7 @@ TEST_CASE("tcp peer: one that never answers, not even the hello, costs the deadl
 }
 
 TEST_CASE("tcp peer: a payload that does not fit its checksum is corrupt and counted") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     RawSource raw;
     Node target(settings, "t");
     for (const size_t size : {100, 300000}) {
@@ -183,7 +183,7 @@ TEST_CASE("tcp peer: a payload that does not fit its checksum is corrupt and cou
 }
 
 TEST_CASE("tcp peer: an answer to another question closes the connection, and no byte of it is taken") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     for (int field = 0; field < 4; ++field) {
       RawSource raw;
       Node target(settings, "t");
@@ -255,7 +255,7 @@ void manyDescriptors() {
 
 TEST_CASE("tcp peer: 600 connections that say nothing keep nobody out, and the oldest of them end") {
   manyDescriptors();
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     source.files.put("k", 1, "value");
     std::vector<Socket> silent;
@@ -269,7 +269,7 @@ TEST_CASE("tcp peer: 600 connections that say nothing keep nobody out, and the o
 
 TEST_CASE("tcp peer: of more connections than are kept, the one that was idle for the longest time gives way") {
   manyDescriptors();
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     source.files.put("k", 1, "value");
     std::vector<Socket> others;
@@ -286,7 +286,7 @@ TEST_CASE("tcp peer: of more connections than are kept, the one that was idle fo
 }
 
 TEST_CASE("tcp peer: random and truncated bytes at the port are refused and counted, and others are served") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     source.files.put("k", 1, "value");
     std::mt19937_64 random(7);
@@ -311,7 +311,7 @@ TEST_CASE("tcp peer: random and truncated bytes at the port are refused and coun
 }
 
 TEST_CASE("tcp peer: a request outside of its value is answered with protocol, and the connection lives") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s");
     source.files.put("k", 1, "value");
     Socket raw = shakenWith(source);
@@ -336,7 +336,7 @@ TEST_CASE("tcp peer: a request outside of its value is answered with protocol, a
 }
 
 TEST_CASE("tcp peer: one that stops reading holds its value by a hazard word, delays nobody, and is given up") {
-  onBoth([](TcpLink::Settings settings) {
+  onBoth([](Settings settings) {
     settings.stall = seconds(2);
     Node source(settings, "s"), target(settings, "t");
     const std::string value = bytesOf(1, 40 << 20);
@@ -359,7 +359,7 @@ TEST_CASE("tcp peer: one that stops reading holds its value by a hazard word, de
 }
 
 TEST_CASE("tcp peer: an overwritten value goes on as it was to those who were being sent it, and is a miss for others") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s"), target(settings, "t");
     const std::string value = bytesOf(1, 40 << 20);
     const uint32_t slot = source.files.put("big", 1, value);
@@ -381,7 +381,7 @@ TEST_CASE("tcp peer: an overwritten value goes on as it was to those who were be
 }
 
 TEST_CASE("tcp peer: an export is withdrawn when the last send that reads it has ended") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(settings, "s");
     const std::string value = bytesOf(1, 40 << 20);
     source.link->publish(5, value.data(), value.size(), value.size());
@@ -408,4 +408,4 @@ TEST_CASE("tcp peer: an export is withdrawn when the last send that reads it has
 }
 
 }  // namespace
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

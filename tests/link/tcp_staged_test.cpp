@@ -1,16 +1,16 @@
 // Exports whose bytes are still coming while peers ask for them.
 #include "link_fixture.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 constexpr uint64_t kPiece = 40 << 10;
 
-TcpLink::Settings smallPieces(TcpLink::Settings settings) {
+Settings smallPieces(Settings settings) {
   settings.pieceBytes = kPiece;
   return settings;
 }
-TcpLink::Settings oneConnection(TcpLink::Settings settings) {
+Settings oneConnection(Settings settings) {
   settings.connectionsPerPeer = 1;
   return smallPieces(settings);
 }
@@ -48,7 +48,7 @@ bool arrived(Node& target, uint64_t pieces) {
 }
 
 TEST_CASE("tcp staged: each piece is sent when its last byte has come, and not before") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(smallPieces(settings), "s"), target(smallPieces(settings), "t");
     const uint64_t bytes = 40 * kPiece + 777;
     Staging staging(source, 3, bytes);
@@ -78,7 +78,7 @@ TEST_CASE("tcp staged: each piece is sent when its last byte has come, and not b
 }
 
 TEST_CASE("tcp staged: several peers wait for one export, and each gets all of it") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(smallPieces(settings), "s"), a(smallPieces(settings), "a"), b(oneConnection(settings), "b");
     Staging staging(source, 3, 9 * kPiece, kPiece), other(source, 4, 2 * kPiece, kPiece);
     Pages atA(9 * kPiece), atB(9 * kPiece), behind(2 * kPiece);
@@ -101,7 +101,7 @@ TEST_CASE("tcp staged: several peers wait for one export, and each gets all of i
 }
 
 TEST_CASE("tcp staged: an export that fails ends its fetches with system, also those that come later") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(smallPieces(settings), "s"), target(smallPieces(settings), "t");
     Staging staging(source, 3, 20 * kPiece, 2 * kPiece), other(source, 4, kPiece, kPiece);
     Pages memory(20 * kPiece);
@@ -118,7 +118,7 @@ TEST_CASE("tcp staged: an export that fails ends its fetches with system, also t
 }
 
 TEST_CASE("tcp staged: an export that is withdrawn is a miss for those who wait for it, and what is said of it later is nothing") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(smallPieces(settings), "s"), target(smallPieces(settings), "t");
     Staging staging(source, 3, 20 * kPiece, 2 * kPiece);
     Pages memory(20 * kPiece);
@@ -134,7 +134,7 @@ TEST_CASE("tcp staged: an export that is withdrawn is a miss for those who wait 
 }
 
 TEST_CASE("tcp staged: one that waits holds up no other read of its peer") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(oneConnection(settings), "s"), target(oneConnection(settings), "t");
     source.files.put("k", 1, bytesOf(1, 5 * kPiece));
     const std::string put = bytesOf(2, kPiece);
@@ -154,7 +154,7 @@ TEST_CASE("tcp staged: one that waits holds up no other read of its peer") {
 }
 
 TEST_CASE("tcp staged: one that waits and is given up writes nothing afterwards, and what was behind it comes") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     for (const bool cancels : {true, false}) {
       Node source(oneConnection(settings), "s"), target(oneConnection(settings), "t");
       Staging first(source, 3, 8 * kPiece, kPiece), second(source, 4, 6 * kPiece, 6 * kPiece);
@@ -176,7 +176,7 @@ TEST_CASE("tcp staged: one that waits and is given up writes nothing afterwards,
 }
 
 TEST_CASE("tcp staged: all that wait can be given up at once, and others come through afterwards") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(smallPieces(settings), "s"), target(smallPieces(settings), "t");
     Staging first(source, 3, 8 * kPiece, kPiece), second(source, 4, 6 * kPiece, 0);
     Pages memory(8 * kPiece), other(6 * kPiece);
@@ -197,7 +197,7 @@ TEST_CASE("tcp staged: all that wait can be given up at once, and others come th
 }
 
 TEST_CASE("tcp staged: a connection that is lost while a request waits is unavailable to the one side and nothing to the other") {
-  onBoth([](const TcpLink::Settings& settings) {
+  onBoth([](const Settings& settings) {
     Node source(smallPieces(settings), "s");
     Staging staging(source, 3, 8 * kPiece, kPiece);
     Pages memory(8 * kPiece);
@@ -221,7 +221,7 @@ TEST_CASE("tcp staged: a connection that is lost while a request waits is unavai
 }
 
 TEST_CASE("tcp staged: waiting for bytes is no stall of the peer, but it ends with the time for idle connections") {
-  onBoth([](TcpLink::Settings settings) {
+  onBoth([](Settings settings) {
     settings = oneConnection(settings);
     Node target(settings, "t");
     settings.stall = milliseconds(200);
@@ -245,4 +245,4 @@ TEST_CASE("tcp staged: waiting for bytes is no stall of the peer, but it ends wi
 }
 
 }  // namespace
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

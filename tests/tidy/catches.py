@@ -55,7 +55,8 @@ def include(name, header):
 # what is spoilt, the check that must see it, how, and what it must say
 CASES = [
     ("a layer includes one that it does not stand on", "includes", include("libfluxon/base/size.h", '"shm/paths.h"'), "stands on nothing"),
-    ("RPC includes the link", "includes", include("libfluxon/rpc/access.h", '"link/link_format.h"'), "stands on base, shm, net"),
+    ("RPC includes the link", "includes", include("libfluxon/rpc/access.h", '"link/tcp/link_format.h"'), "stands on base, shm, net"),
+    ("links include one of them", "includes", include("libfluxon/link/link.h", '"link/tcp/settings.h"'), "link includes link/tcp"),
     ("a tool includes another", "includes", include("tools/fluxon-owner/reserve.h", '"../fluxon-master/member.h"'), "another folder"),
     ("a heavy header leaves home", "includes", include("libfluxon/shm/paths.h", "<uv.h>"), "whose home is"),
     ("an installed header includes a layer", "includes", include("libfluxon/include/fluxon/fluxon.h", '"base/size.h"'), "not installed"),

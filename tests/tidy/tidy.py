@@ -23,7 +23,8 @@ LAYERS = {
     "net": ["base", "shm"],
     "ssd": ["base", "shm"],
     "client": ["base", "shm"],
-    "link": ["base", "shm", "net"],
+    "link": ["base", "shm"],
+    "link/tcp": ["base", "shm", "net", "link"],
     "rpc": ["base", "shm", "net"],
 }
 # A heavy header and the files that may include it.
@@ -34,7 +35,7 @@ HOMES = {
     "spdlog/": ["libfluxon/base/log.cpp"],
     "prometheus/": ["libfluxon/rpc/metrics.cpp"],
     "isa-l": ["libfluxon/base/crc32c.cpp"],
-    "liburing.h": ["libfluxon/link/uring_engine.cpp", "tools/fluxon-ssdd/storage/uring_file_engine.cpp"],
+    "liburing.h": ["libfluxon/link/tcp/uring_engine.cpp", "tools/fluxon-ssdd/storage/uring_file_engine.cpp"],
     "xxhash.h": ["libfluxon/base/hash.h"],
     "systemd/": ["libfluxon/rpc/daemon.cpp"],
     "openssl/": ["libfluxon/net/secret.cpp", "libfluxon/rpc/access.cpp"],
@@ -126,21 +127,29 @@ def sources(tree):
     return tree.match(r"(libfluxon|tools)/.*\.(h|hpp|cpp|def)")
 
 
+def layer_of(folder):
+    """The layer that a folder below libfluxon is or lies in, or None."""
+    while folder and folder not in LAYERS:
+        folder = os.path.dirname(folder)
+    return folder or None
+
+
 def check_includes(tree, _):
     """Layers know those that they stand on; tools know their own folder and the layers; heavy headers stay at home."""
     for name in sources(tree):
         parts = name.split("/")
-        layer = parts[1] if parts[0] == "libfluxon" else None
+        layer = layer_of(os.path.dirname(os.path.relpath(name, "libfluxon"))) if parts[0] == "libfluxon" else None
+        installed = name.startswith("libfluxon/include/")
         for number, header in tree.includes(name):
             where = f"{name}:{number}"
-            first = header.split("/")[0]
+            included = layer_of(os.path.dirname(header))
             if ".." in header.split("/") or header.startswith(("tools/", "libfluxon/", "fluxon-", "fluxonctl/")):
                 problem(where, f"includes {header}: another folder is reached through its layer only")
-            if layer in LAYERS and first in LAYERS and first not in [layer, *LAYERS[layer]]:
+            if layer and included and included not in [layer, *LAYERS[layer]]:
                 problem(where, f'{layer} includes {header}, and stands on {", ".join(LAYERS[layer]) or "nothing"}')
-            if layer == "include" and (path := tree.resolve(name, header)) and not path.startswith("libfluxon/include/"):
+            if installed and (path := tree.resolve(name, header)) and not path.startswith("libfluxon/include/"):
                 problem(where, f"an installed header includes {header}, which is not installed")
-            if layer == "include" and re.match(r"kj/|capnp/|uv\.h|spdlog|xxhash", header):
+            if installed and re.match(r"kj/|capnp/|uv\.h|spdlog|xxhash", header):
                 problem(where, f"an installed header includes {header} (the standard library alone)")
             for heavy, homes in HOMES.items():
                 if header.startswith(heavy) and not any(re.fullmatch(home, name) for home in homes):

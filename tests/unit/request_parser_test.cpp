@@ -5,9 +5,9 @@
 #include <random>
 #include <vector>
 
-#include "link/request_parser.h"
+#include "link/tcp/request_parser.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 using Outcome = RequestParser::Outcome;
@@ -156,4 +156,4 @@ TEST_CASE("request parser: random bytes, and good frames with flipped bits, do n
 }
 
 }  // namespace
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -174,12 +174,12 @@ Error PeerLink::start() {
 
 Error PeerLink::open() {
   if (tcp_) return {};
-  link::TcpLink::Settings settings;
+  link::tcp::Settings settings;
   settings.listen = config_.owner.link;
   settings.log = [seldom = log::Seldom()](const std::string& text) mutable {
     if (const std::string line = seldom.line(text, bootTime()); !line.empty()) log::warn("link: " + line);
   };
-  Result<std::unique_ptr<link::TcpLink>> started = link::TcpLink::start(settings, secret_, files_.node(), view_, *hazards_);
+  Result<std::unique_ptr<link::tcp::TcpLink>> started = link::tcp::TcpLink::start(settings, secret_, files_.node(), view_, *hazards_);
   if (!started) return started.error();
   tcp_ = std::move(started).value();
   if (incarnation_) tcp_->setIncarnation(incarnation_);
@@ -297,9 +297,8 @@ kj::Promise<void> PeerLink::copied() {
 }
 
 void PeerLink::show(rpc::MetricsPage& page) const {
-  const char* const engine = tcp_ && tcp_->uring() ? "io_uring" : "poll";
-  if (tcp_) page.gauge("fluxon_owner_link_engine", "1, with the engine of the tcp link.", 1, {{"engine", engine}});
-  const link::CounterSet<uint64_t> counters = tcp_ ? tcp_->counters() : link::CounterSet<uint64_t>{};
+  if (tcp_) page.gauge("fluxon_owner_link_engine", "1, with the engine of the tcp link.", 1, {{"engine", tcp_->engine()}});
+  const link::LinkCounters counters = tcp_ ? tcp_->counters() : link::LinkCounters{};
 #define FLUXON_SHOW(name, text) \
   page.gauge("fluxon_owner_link", "What the tcp link counts.", static_cast<double>(counters.name), {{"what", #name}});
   FLUXON_LINK_COUNTERS(FLUXON_SHOW)

@@ -23,7 +23,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "client/client.h"
-#include "link/tcp_link.h"
+#include "link/tcp/tcp_link.h"
 #include "node_files.h"
 #include "owner_core.h"
 #include "rpc/daemon.h"
@@ -77,7 +77,7 @@ class PeerLink {
   std::unique_ptr<shm::ClientFile, void (*)(shm::ClientFile*)> hazards_;
   shm::DirectoryView view_;
   net::Secret secret_;
-  std::unique_ptr<link::TcpLink> tcp_;
+  std::unique_ptr<link::tcp::TcpLink> tcp_;
   std::unique_ptr<Copier> copier_;
   log::Seldom noCopier_;
   kj::Own<kj::UnixEventPort::FdObserver> tcpObserver_, copierObserver_;

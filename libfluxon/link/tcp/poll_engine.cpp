@@ -1,4 +1,4 @@
-// IoEngine over poll(): each operation is tried when it is started and, if the kernel has nothing for it, when poll() says so.
+// IoEngine over poll(): it tries each operation at its start and, if the kernel has nothing for it, again when poll() reports its socket.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "link/io_engine.h"
+#include "link/tcp/io_engine.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 class PollEngine final : public IoEngine {
@@ -99,4 +99,4 @@ class PollEngine final : public IoEngine {
 
 std::unique_ptr<IoEngine> makePollEngine() { return std::make_unique<PollEngine>(); }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

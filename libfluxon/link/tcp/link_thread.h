@@ -1,12 +1,12 @@
 // The thread of a tcp link, and the mailbox between it and the control thread.
 //
 // Invariants
-//   1. Connections, fetches and exports are touched by the link's thread alone; the control thread posts closures and takes events.
-//   2. The mailbox outlives the link as long as the name of a peer is being looked up (those threads hold it too).
+//   1. Only the link's thread touches connections, fetches and exports; the control thread posts closures and takes events.
+//   2. The mailbox outlives the link while a thread looks up the name of a peer, since that thread holds it too.
 //   3. The thread ends only when no operation is in flight.
-//   4. At most kMostUnproved accepted connections have not proved that they know the secret: one more ends the oldest of them, since an
-//      honest peer is done in milliseconds. At most kMostProved have: one more ends the one that has been idle for the longest time, or
-//      goes itself if none is idle. So who does not know the secret keeps nobody out.
+//   4. At most kMostUnproved accepted connections have not proved that they know the secret: one more closes the oldest of them, since an
+//      honest peer needs milliseconds. At most kMostProved have: one more closes the one that has been idle for the longest time, or itself
+//      if none is idle. So a stranger keeps nobody out.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,15 @@
 #include <mutex>
 #include <thread>
 
-#include "link/puller.h"
-#include "link/serving_connection.h"
+#include "link/tcp/puller.h"
+#include "link/tcp/serving_connection.h"
+#include "link/tcp/settings.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 constexpr size_t kMostUnproved = 128, kMostProved = 512;
+
+class LinkThread;
 
 class Mailbox {
  public:
@@ -42,7 +45,7 @@ class Mailbox {
 
 class LinkThread final : public IoSink {
  public:
-  LinkThread(const TcpLink::Settings&, const net::Secret&, const std::string& node, const shm::DirectoryView&, shm::ClientFile& hazards,
+  LinkThread(const Settings&, const net::Secret&, const std::string& node, const shm::DirectoryView&, shm::ClientFile& hazards,
              std::shared_ptr<Mailbox>, shm::Descriptor listener);
   ~LinkThread();  // ends and joins the thread
   Error run();    // starts it, and waits until it knows its engine
@@ -69,7 +72,7 @@ class LinkThread final : public IoSink {
   void tellEvents();
   void resolve(const std::string& peerKey, const std::string& address);
 
-  const TcpLink::Settings settings_;
+  const Settings settings_;
   const net::Secret secret_;
   const std::string node_;
   const std::shared_ptr<Mailbox> mailbox_;
@@ -90,4 +93,4 @@ class LinkThread final : public IoSink {
   bool stopping_ = false;
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

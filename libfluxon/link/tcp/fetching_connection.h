@@ -1,4 +1,4 @@
-// The target's end of a connection: asks for pieces, receives each straight into its memory, checks it.
+// The target's end of a connection: it asks for pieces, receives each straight into its memory, and checks it.
 //
 // Life of a piece
 //
@@ -13,26 +13,18 @@
 //   1. Answers come in the order of the questions. An answer that does not fit the oldest question closes the connection.
 //   2. Memory of a piece is written only between its header and its last byte, and never after pieceEnded or a drop that
 //      counted it.
-//   3. At most kWindowPieces, and kWindowBytes if there is more than one, are asked for and not yet here.
+//   3. At most kWindowPieces pieces are asked for and not yet here; if there are several, they have at most kWindowInPieces times the
+//      usual length together.
 // The link's thread.
 #pragma once
 
 #include <deque>
 
-#include "link/connection.h"
-#include "link/link_format.h"
+#include "link/tcp/connection.h"
+#include "link/tcp/link_format.h"
+#include "link/tcp/transfer.h"
 
-namespace fluxon::link {
-
-struct Transfer;  // puller.h
-
-struct Piece {
-  Transfer* transfer = nullptr;  // null: dropped
-  uint64_t offset = 0;
-  uint64_t length = 0;
-  uint64_t tag = 0;
-  Time asked{};
-};
+namespace fluxon::link::tcp {
 
 class FetchingConnection;
 
@@ -61,9 +53,10 @@ class FetchingConnection final : public Connection {
   void flush();
   // Gives up the pieces of a transfer. Returns how many of them have ended thereby; for the others pieceEnded comes.
   unsigned drop(const Transfer&);
-  // Nothing has come since the oldest piece of this transfer was asked for; or it is staged, and the source may wait for one of them.
+  // Is this transfer what the connection waits for? Nothing has come since its oldest piece was asked for; or it is staged, and the source
+  // may wait for the bytes of one of its pieces.
   bool stuckOn(const Transfer&) const;
-  // It is about to be closed, which is no reason for what is lost with it to fail.
+  // Before close(): the pieces of other transfers do not fail with the connection, but are asked for again.
   void leaveOthers() { othersLeft_ |= !closing(); }
   bool othersLeft() const { return othersLeft_; }
   // Once it is gone: the pieces that have not ended.
@@ -117,4 +110,4 @@ class FetchingConnection final : public Connection {
   size_t begin_ = 0, end_ = 0;  // of what is buffered
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

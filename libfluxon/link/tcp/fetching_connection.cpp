@@ -1,4 +1,4 @@
-#include "link/fetching_connection.h"
+#include "link/tcp/fetching_connection.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,9 +7,8 @@
 #include <cstring>
 
 #include "base/crc32c.h"
-#include "link/puller.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 FetchingConnection::FetchingConnection(LinkContext& link, PieceSink& sink, const net::Party& wanted,
                                        std::vector<sockaddr_storage> addresses)
@@ -171,14 +170,14 @@ void FetchingConnection::arrived(size_t bytes) {
   if (!closing()) listen();
 }
 
-// Tells apart what a receive has brought.
+// Splits what a receive has brought into payload that is in its place and bytes in the buffer.
 void FetchingConnection::take(size_t bytes) {
   const uint64_t straight = std::min<uint64_t>(std::exchange(direct_, 0), bytes);
   if (straight > 0) advance(straight);
   end_ += bytes - straight;
 }
 
-// The checksum follows the bytes while they are in the cache.
+// Computes the checksum while the bytes are in the cache.
 void FetchingConnection::advance(uint64_t bytes) {
   const Piece& piece = asked_.front();
   if (piece.transfer) crc_ = crc32c(piece.transfer->fetch.to + piece.offset + done_, bytes, crc_);
@@ -187,7 +186,7 @@ void FetchingConnection::advance(uint64_t bytes) {
 
 void FetchingConnection::receiveCancelled(size_t bytes) {
   take(bytes);
-  // The memory was asked back; unless all of it had come, the rest is thrown away.
+  // The transfer wants its memory back: unless the piece is whole, the connection discards the rest of its bytes as they come.
   if (!asked_.empty() && inPayload_ && done_ < asked_.front().length) {
     if (Transfer* const transfer = std::exchange(asked_.front().transfer, nullptr))
       sink_.pieceEnded(*transfer, {Code::timedOut, "given up"});
@@ -252,8 +251,8 @@ void FetchingConnection::endPiece() {
   sink_.pieceEnded(*piece.transfer, {});
 }
 
-// A long payload goes to its place and brings the next header with it, unless that one may be long in coming, which would keep the
-// kernel from waking us; short ones share the buffer.
+// Receives a long payload straight into its place, together with the next header, unless that header may be long in coming: the kernel
+// would not wake us for the payload alone. Short payloads share the buffer.
 void FetchingConnection::listen() {
   if (receiving()) return;
   const uint64_t left = inPayload_ ? header_.length - done_ : 0;
@@ -269,4 +268,4 @@ void FetchingConnection::listen() {
   receive(&part, 1, Want::some);
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -1,4 +1,4 @@
-#include "link/connection.h"
+#include "link/tcp/connection.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 Connection::Connection(LinkContext& link) : link_(link) {
   sending_.op.sink = receiving_.op.sink = this;
@@ -120,4 +120,4 @@ void Connection::ended(Flow&, int error) {
   close({Code::unavailable, error == 0 ? "the peer closed the connection" : std::string("connection lost: ") + std::strerror(error)});
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

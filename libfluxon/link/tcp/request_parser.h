@@ -1,16 +1,16 @@
-// Cuts the bytes of a target into requests. Pure: no socket, no clock. The bytes come from anybody who knows the cluster secret,
-// and are believed in nothing else.
+// Cuts the bytes of a target into requests. Pure: no socket, no clock. The bytes come from anybody who knows the cluster secret; the
+// parser trusts nothing else about them.
 //
-// Invariant: after `broken` nothing more is parsed. What a request asks is not judged here but for the limits of its numbers:
-// `sane` says that piece and value fit into each other.
+// Invariant: after `broken` the parser parses nothing more. Of what a request asks it checks only the limits of the numbers: `sane` says
+// that the piece lies within its value.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include "link/link_format.h"
+#include "link/tcp/link_format.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 struct ReadRequest {
   ReadRecord record{};
@@ -35,4 +35,4 @@ class RequestParser {
   const char* why_ = nullptr;
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

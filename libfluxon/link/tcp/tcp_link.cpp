@@ -1,20 +1,20 @@
-#include "link/tcp_link.h"
+#include "link/tcp/tcp_link.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
 #include <cerrno>
 
-#include "link/link_thread.h"
+#include "link/tcp/link_thread.h"
 #include "net/socket_address.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 constexpr unsigned kMostConnections = 64;
 constexpr uint64_t kLeastPieceBytes = 4096;
 
-Error checked(const TcpLink::Settings& settings) {
+Error checked(const Settings& settings) {
   if (settings.connectionsPerPeer == 0 || settings.connectionsPerPeer > kMostConnections)
     return {Code::badConfig,
             std::to_string(settings.connectionsPerPeer) + " connections a peer (accepted: 1 to " + std::to_string(kMostConnections) + ")"};
@@ -28,6 +28,12 @@ Error setCongestion(int fd, const std::string& name) {
   if (name.empty() || ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0) return {};
   return {Code::badConfig, "tcp congestion control '" + name + "': " + systemError("", errno).detail +
                                " (accepted: see /proc/sys/net/ipv4/tcp_available_congestion_control)"};
+}
+
+// What peers are told of a link that listens at `bound`.
+std::string advertised(const std::string& wish, const std::string& bound) {
+  if (wish.empty()) return bound;
+  return parseEndpoint(wish).ok() ? wish : wish + bound.substr(bound.rfind(':'));
 }
 
 }  // namespace
@@ -45,7 +51,7 @@ Result<std::unique_ptr<TcpLink>> TcpLink::start(const Settings& settings, const 
     if (!bound) return bound.error();
     listener = std::move(bound.value());
     if (const Error error = setCongestion(listener.get(), settings.congestionControl); !error.ok()) return error;
-    link->address_ = net::toString(net::boundTo(listener.get()));
+    link->address_ = advertised(settings.advertise, net::toString(net::boundTo(listener.get())));
   } else {
     const shm::Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (const Error error = setCongestion(probe.get(), settings.congestionControl); !error.ok()) return error;
@@ -93,14 +99,14 @@ void TcpLink::unpublish(uint64_t exportId) {
 
 int TcpLink::eventFd() const { return thread_->mailbox().eventFd(); }
 LinkEvents TcpLink::reap() { return thread_->mailbox().takeEvents(); }
-bool TcpLink::uring() const { return thread_->uring(); }
+std::string TcpLink::engine() const { return thread_->uring() ? "io_uring" : "poll"; }
 
-CounterSet<uint64_t> TcpLink::counters() const {
-  CounterSet<uint64_t> now;
+LinkCounters TcpLink::counters() const {
+  LinkCounters now;
 #define FLUXON_COPY(name, text) now.name = thread_->counters().name.load(std::memory_order_relaxed);
   FLUXON_LINK_COUNTERS(FLUXON_COPY)
 #undef FLUXON_COPY
   return now;
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -1,20 +1,20 @@
-// What goes over a data connection once its handshake (handshake.h) is done. Page: fluxon-link(5).
+// The bytes of a data connection after its handshake (net/handshake.h). Page: fluxon-link(5).
 //
 //   the side that connected (target)                     the side that listens (source)
 //   FrameHeader, `count` ReadRecords, each with its key ────►
 //                                            ◄──── PieceHeader, `length` bytes of the value     for each record, in their order
 //
-// An answer comes when its bytes are there: those of an export may still be coming, and what was asked for behind them waits too.
-// A target asks for values and never names an address of the source; nothing is ever written into a source. All fields are
-// little-endian. Both sides take every number for foreign: the source answers a record that makes no sense with Code::protocol
-// and closes the connection of a frame that makes none; the target closes at the first answer that is not to its question.
+// The source answers when the bytes are there: those of an export may still be coming, and all answers behind them wait too. A target
+// asks for values and never names an address of the source; it never writes into a source. All fields are little-endian. Neither side
+// trusts a number: the source answers a record that makes no sense with Code::protocol and closes the connection at a frame that makes
+// none; the target closes it at the first answer that is not to its question.
 #pragma once
 
 #include <cstdint>
 
 #include "base/ids.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 constexpr char kFrameMagic[5] = "FLXR";
 constexpr uint32_t kReadKind = 1;
@@ -55,4 +55,4 @@ constexpr uint64_t paddedKeyBytes(uint64_t keyBytes) { return (keyBytes + 7) & ~
 constexpr uint64_t kMaxRecordBytes = sizeof(ReadRecord) + paddedKeyBytes(kMaxKeyBytes);
 constexpr uint64_t kMaxFrameBytes = kMaxFrameRecords * kMaxRecordBytes;
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

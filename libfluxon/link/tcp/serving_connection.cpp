@@ -1,11 +1,20 @@
-#include "link/serving_connection.h"
+#include "link/tcp/serving_connection.h"
 
 #include <cstring>
 
 #include "base/crc32c.h"
 #include "net/socket_address.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
+namespace {
+
+// Of a sane request, whose key it names.
+ValuePart partOf(const ReadRequest& request) {
+  const ReadRecord& asked = request.record;
+  return {request.key, asked.keyHash, PutId(asked.putId), asked.exportId, asked.valueBytes, asked.offset, asked.length};
+}
+
+}  // namespace
 
 ServingConnection::ServingConnection(LinkContext& link, ValueSource& source, shm::Descriptor fd)
     : Connection(link), source_(source), handshake_(link.secret, net::Purpose::data, link.self), lastUsed_(link.now) {
@@ -127,7 +136,7 @@ void ServingConnection::exportChanged(uint64_t exportId) {
   if (awaited_ == exportId && !closing()) answer();
 }
 
-// The next answers, as many as make one piece of the usual length.
+// Sends the next answers, together up to one piece of the usual length.
 void ServingConnection::answer() {
   const uint64_t awaited = std::exchange(awaited_, 0);
   iovec parts[kMostParts];
@@ -136,7 +145,7 @@ void ServingConnection::answer() {
   while (!waiting_.empty() && inSend_ < kMostAtOnce) {
     const ReadRequest& request = waiting_.front();
     if (inSend_ > 0 && request.record.length > link_.pieceBytes - std::min(bytes, link_.pieceBytes)) break;
-    const std::optional<Reading> begun = source_.begin(request);
+    const std::optional<Reading> begun = request.sane ? source_.begin(partOf(request)) : Reading{Code::protocol};
     if (!begun) {
       if (inSend_ > 0) break;
       awaited_ = request.record.exportId;
@@ -167,4 +176,4 @@ void ServingConnection::release() {
   inSend_ = 0;
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

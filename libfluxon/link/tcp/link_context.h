@@ -9,10 +9,10 @@
 
 #include "base/clock.h"
 #include "net/handshake.h"
-#include "link/io_engine.h"
+#include "link/tcp/io_engine.h"
 #include "link/link_counters.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 struct LinkContext {
   IoEngine& engine;
@@ -30,4 +30,4 @@ struct LinkContext {
   void count(std::atomic<uint64_t>& counter, uint64_t n = 1) const { counter.fetch_add(n, std::memory_order_relaxed); }
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

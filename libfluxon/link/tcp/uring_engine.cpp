@@ -1,5 +1,5 @@
-// IoEngine over one io_uring. Sockets are blocking: the kernel then waits for readiness itself, and with `whole` until all bytes
-// have gone.
+// IoEngine over one io_uring. Its sockets block, so that the kernel waits for readiness itself, and with `whole` until all bytes have
+// been moved.
 #include <liburing.h>
 
 #include <algorithm>
@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "link/io_engine.h"
+#include "link/tcp/io_engine.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 constexpr unsigned kEntries = 256;
@@ -118,4 +118,4 @@ std::unique_ptr<IoEngine> makeUringEngine(std::string& why) {
   return nullptr;
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

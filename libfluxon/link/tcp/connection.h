@@ -1,4 +1,5 @@
-// One tcp connection with at most one send and one receive in flight, resumed by themselves until whole where that is asked for.
+// One tcp connection. At most one send and one receive are in flight; the connection resumes each until it is whole, where the caller
+// wants it whole.
 //
 //   alive ── close() ──► closing ── both operations have completed ──► gone (the link then destroys it)
 //
@@ -14,10 +15,10 @@
 #include <optional>
 #include <string>
 
-#include "link/link_context.h"
+#include "link/tcp/link_context.h"
 #include "shm/mapped_file.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 class Connection : public IoSink {
  public:
@@ -87,4 +88,4 @@ class Connection : public IoSink {
   Time due_ = Time::never();
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -1,20 +1,21 @@
-// The source's end of a connection: takes requests, answers them in their order, straight from the segment.
+// The source's end of a connection: it takes requests and answers them in their order, straight from the segment.
 //
 // Invariants
 //   1. What a send in flight reads is held (value_source.h) until the send has completed, whole or cancelled.
 //   2. At most kMostWaiting requests wait; when they do nothing more is received, and tcp tells the peer.
-//   3. Until the peer has proved that it knows the cluster secret it is given nothing, and has link_.stall for it.
-//   4. A request for bytes of an export that have not come yet waits, and all behind it, until exportChanged() or link_.idle has
-//      passed, which ends the connection. Meanwhile nothing is held and nothing is being sent.
+//   3. A peer gets nothing before it has proved that it knows the cluster secret. It has link_.stall for that.
+//   4. A request for bytes of an export that have not come yet waits for exportChanged(), and all requests behind it wait too. After
+//      link_.idle the connection closes instead. Meanwhile it holds nothing and sends nothing.
 // The link's thread.
 #pragma once
 
 #include <deque>
 
-#include "link/connection.h"
+#include "link/tcp/connection.h"
+#include "link/tcp/request_parser.h"
 #include "link/value_source.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 class ServingConnection final : public Connection {
  public:
@@ -26,7 +27,7 @@ class ServingConnection final : public Connection {
   // Proved, and nobody waits for anything here, since lastUsed().
   bool idle() const { return proved() && !sending() && waiting_.empty(); }
   Time lastUsed() const { return lastUsed_; }
-  // For another one.
+  // Closes, so that another connection has its place.
   void giveWay();
 
  private:
@@ -67,4 +68,4 @@ class ServingConnection final : public Connection {
   Time lastUsed_;
 };
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

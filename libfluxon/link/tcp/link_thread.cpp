@@ -1,4 +1,4 @@
-#include "link/link_thread.h"
+#include "link/tcp/link_thread.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "net/socket_address.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 constexpr Duration kAcceptPause = milliseconds(100);
@@ -62,7 +62,7 @@ LinkEvents Mailbox::takeEvents() {
 
 // --- thread
 
-LinkThread::LinkThread(const TcpLink::Settings& settings, const net::Secret& secret, const std::string& node, const shm::DirectoryView& own,
+LinkThread::LinkThread(const Settings& settings, const net::Secret& secret, const std::string& node, const shm::DirectoryView& own,
                        shm::ClientFile& hazards, std::shared_ptr<Mailbox> mailbox, shm::Descriptor listener)
     : settings_(settings),
       secret_(secret),
@@ -122,7 +122,7 @@ void LinkThread::loop(std::promise<void>& ready) {
       each.operation->sink->completed(*each.operation, each.result);
     }
     onDue();
-    puller_->settle();
+    puller_->afterTurn();
     makeRoom();
     sweep();
     tellEvents();
@@ -175,7 +175,7 @@ void LinkThread::onAccepted(int result) {
   listen();
 }
 
-// After each turn: of those that have proved themselves since, one at most is too many for each place that is gone.
+// After each turn: closes what has proved itself beyond kMostProved.
 void LinkThread::makeRoom() {
   const auto proved = [](const auto& each) { return !each->closing() && each->proved(); };
   if (serving_.size() <= kMostProved) return;
@@ -222,4 +222,4 @@ void LinkThread::resolve(const std::string& peerKey, const std::string& address)
   net::lookUpAside(peer.value(), answer);
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -1,13 +1,13 @@
-#include "link/puller.h"
+#include "link/tcp/puller.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
-constexpr Duration kReconnect = seconds(1);  // before another connection beside one that works is tried again
+constexpr Duration kReconnect = seconds(1);  // after a failed connection, before one more beside those that work
 
 std::string keyOf(const PeerAddress& address, const Fetch& fetch) {
   return address.address + '\n' + address.node + '\n' + toString(address.incarnation) + (fetch.staged ? "\nstaged" : "");
@@ -80,7 +80,7 @@ void Puller::onDeadlines() {
   }
 }
 
-// And the connections that it keeps from going on.
+// Fails a transfer and closes the connections on which it delays others.
 void Puller::giveUp(Transfer& transfer, Error why) {
   const bool staged = transfer.fetch.staged;
   std::vector<FetchingConnection*> stuck;
@@ -114,7 +114,7 @@ void Puller::pieceEnded(Transfer& transfer, Error error) {
   touch(peer);
   FLUXON_CHECK(transfer.open > 0, "a piece ended twice");
   --transfer.open;
-  // While it fails, the last piece is counted by fail() itself.
+  // The first error fails the transfer; fail() finishes it if no piece is left.
   if (!error.ok() && transfer.error.ok()) return fail(transfer, std::move(error));
   if (transfer.open == 0) finish(transfer);
 }
@@ -153,7 +153,7 @@ void Puller::failQueued(Peer& peer, const Error& why) {
   while (!peer.queue.empty()) fail(*peer.queue.front().transfer, why);
 }
 
-// As many connections as what waits is worth.
+// Opens one connection, or as many as the settings allow if more than one piece waits.
 void Puller::connect(Peer& peer) {
   if (peer.queue.empty()) return;
   if (peer.resolved.empty()) {
@@ -167,7 +167,7 @@ void Puller::connect(Peer& peer) {
   }
 }
 
-// Each piece goes to the connection that has the least to do; but small ones stay together until they make a whole piece.
+// Gives each piece to the connection that has the least to do, but keeps small ones together until they make a whole piece.
 void Puller::assign(Peer& peer) {
   FetchingConnection* chosen = nullptr;
   uint64_t given = 0;
@@ -189,7 +189,7 @@ void Puller::assign(Peer& peer) {
   for (const auto& each : peer.connections) each->flush();
 }
 
-void Puller::bury(Peer& peer) {
+void Puller::removeGone(Peer& peer) {
   for (size_t i = 0; i < peer.connections.size();) {
     if (!peer.connections[i]->gone()) {
       ++i;
@@ -218,7 +218,7 @@ void Puller::bury(Peer& peer) {
   }
 }
 
-void Puller::settle() {
+void Puller::afterTurn() {
   const auto anyGone = [](const Peer& peer) {
     return std::any_of(peer.connections.begin(), peer.connections.end(), [](const auto& each) { return each->gone(); });
   };
@@ -228,7 +228,7 @@ void Puller::settle() {
   while (!dirty_.empty()) {
     Peer& peer = *dirty_.back();
     dirty_.pop_back();
-    bury(peer);
+    removeGone(peer);
     peer.dirty = false;
     std::erase(dirty_, &peer);
     connect(peer);
@@ -258,4 +258,4 @@ bool Puller::idle() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const auto& each) { return each.second->connections.empty(); });
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -1,8 +1,8 @@
-#include "link/request_parser.h"
+#include "link/tcp/request_parser.h"
 
 #include <cstring>
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 namespace {
 
 bool saneRecord(const ReadRecord& record) {
@@ -48,4 +48,4 @@ RequestParser::Outcome RequestParser::next(std::string_view& bytes, ReadRequest&
   return Outcome::request;
 }
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp

@@ -1,13 +1,13 @@
-// The one seam between the tcp link and the kernel: operations are started, and completions collected. Two engines stand behind it:
+// The one seam between the tcp link and the kernel: the link starts operations and collects completions. Two engines implement it:
 // io_uring, and poll() where the kernel refuses io_uring.
 //
 //          start                      wait
 //   idle ─────────► in flight ──────────────────► idle      the kernel may write what the operation names only in flight
 //                      │ cancel: hastens the completion (-ECANCELED, or what had been done before)
 //
-// Invariant: every started operation comes back from wait() exactly once, cancelled or not. Until then it stays where it is, with
-// all that it points to; inFlight falls when its completion is handed to its sink, so that of two that come together the second is
-// still in flight for the first. One thread, the one that made the engine.
+// Invariant: wait() returns every started operation exactly once, cancelled or not. Until then its owner leaves it where it is, with
+// all that it points to. Whoever hands a completion to its sink clears inFlight just before: of two completions that come together, the
+// second is still in flight while the first is handled. One thread, the one that made the engine.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 
-namespace fluxon::link {
+namespace fluxon::link::tcp {
 
 struct Operation;
 
@@ -67,4 +67,4 @@ class IoEngine {
 std::unique_ptr<IoEngine> makeUringEngine(std::string& why);
 std::unique_ptr<IoEngine> makePollEngine();
 
-}  // namespace fluxon::link
+}  // namespace fluxon::link::tcp
