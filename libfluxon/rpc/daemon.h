@@ -1,10 +1,7 @@
-// What every daemon has: a KJ loop with threads for what blocks, signals, readiness.
+// What every daemon has: a KJ loop with threads for what blocks, and signals.
 #pragma once
 
 #include <kj/async.h>
-
-#include <functional>
-#include <string>
 
 #include "base/clock.h"
 #include "rpc/control_port.h"
@@ -49,14 +46,5 @@ class Daemon {
   kj::Own<Workers> workers_;
   int status_ = 0;
 };
-
-// The one place where a kj::Exception that nobody expected becomes a line on stderr and an exit status. What KJ itself logs goes to our
-// log meanwhile.
-int guarded(const char* process, const std::function<int()>& run);
-
-// Tells whoever started us: NOTIFY_SOCKET (systemd), and a newline on `readyFd` (-1: none), which is closed. Who does not read its socket
-// or its pipe hears of it when it does: these calls wait for it 0.1 seconds at most.
-void announceReady(int readyFd, const std::string& status);
-void announceStopping();
 
 }  // namespace fluxon::rpc

@@ -9,12 +9,9 @@
 #include <utility>
 
 #include "base/host_defaults.h"
-#include "base/log.h"
-#include "base/process.h"
 #include "file_watch.h"
-#include "options.h"
 #include "rpc/access.h"
-#include "rpc/daemon.h"
+#include "rpc/daemon_main.h"
 #include "rpc/http_endpoint.h"
 #include "rpc/net_stream.h"
 #include "rpc/socket_stream.h"
@@ -26,11 +23,6 @@ namespace fluxon::master {
 namespace {
 
 constexpr Duration kStopped = milliseconds(100);
-
-int fail(const Error& error) {
-  log::last("fluxon-master: " + error.message());
-  return sysexit(error.code);
-}
 
 // What lies in state_dir.
 struct Opened {
@@ -60,49 +52,48 @@ Error openState(const Config& config, const std::string& what, Opened& opened) {
 }
 
 // On a worker thread: a file system that does not answer keeps no signal waiting. The exit status, if it is over.
-std::optional<int> open(rpc::Daemon& daemon, const Config& config, const std::string& what, Opened& opened) {
+std::optional<int> open(rpc::Process& process, const std::string& what, Opened& opened) {
+  rpc::Daemon& daemon = process.daemon();
   auto result = std::make_shared<std::pair<Opened, Error>>();
-  const auto blocking = [config, what, result] { result->second = openState(config, what, result->first); };
+  const auto blocking = [config = process.config, what, result] { result->second = openState(config, what, result->first); };
   kj::Promise<bool> done = daemon.workers().run(blocking).then([] { return true; });
   if (!done.exclusiveJoin(daemon.stopped().then([] { return false; })).wait(daemon.waitScope())) {
     daemon.settle();
     return daemon.status();
   }
-  if (!result->second.ok()) return fail(result->second);
+  if (!result->second.ok()) return process.fail(result->second);
   opened = std::move(result->first);
   return std::nullopt;
 }
 
-int run(const Options& options) {
-  const Config& config = options.config;
-  rpc::Daemon daemon;
-  if (Error error = log::start("fluxon-master", config.common.logLevel); !error.ok()) return fail(error);
-
+int serve(rpc::Process& process) {
+  const Config& config = process.config;
+  rpc::Daemon& daemon = process.daemon();
   if (config.common.master.enabled) {
-    return fail({Code::badConfig, "common.master = \"" + toString(config.common.master) +
-                                      "\" is the master of this host: fluxon-master is "
-                                      "for the host whose configuration names none"});
+    return process.fail({Code::badConfig, "common.master = \"" + toString(config.common.master) +
+                                              "\" is the master of this host: fluxon-master is "
+                                              "for the host whose configuration names none"});
   }
   kj::Own<rpc::Access> access = kj::heap<rpc::Access>();
   if (config.master.listen.enabled) {
     Result<kj::Own<rpc::Access>> loaded = rpc::Access::load(config.common, rpc::Access::Side::listens);
-    if (!loaded) return fail(loaded.error());
+    if (!loaded) return process.fail(loaded.error());
     access = kj::mv(loaded.value());
   }
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
-  if (!paths) return fail(paths.error());
+  if (!paths) return process.fail(paths.error());
   // Clients of the group pass the folders on the way to their nodes; the master's own is its user's alone.
   const Result<int> group = shm::groupOf(config.common.shmGroup);
-  if (!group) return fail(group.error());
-  if (Error error = shm::makeDirectories(*paths, paths->clusterDir(), group.value()); !error.ok()) return fail(error);
-  if (Error error = shm::makeDirectory(paths->masterDir(), -1); !error.ok()) return fail(error);
+  if (!group) return process.fail(group.error());
+  if (Error error = shm::makeDirectories(*paths, paths->clusterDir(), group.value()); !error.ok()) return process.fail(error);
+  if (Error error = shm::makeDirectory(paths->masterDir(), -1); !error.ok()) return process.fail(error);
   const std::string what = "the master of cluster " + config.common.cluster;
   Result<shm::LockFile> socketLock = shm::LockFile::acquire(paths->masterDir() + "/lock", what);
-  if (!socketLock) return fail(socketLock.error());
+  if (!socketLock) return process.fail(socketLock.error());
 
-  if (config.master.stateDir.empty()) return fail(noStateDir());
+  if (config.master.stateDir.empty()) return process.fail(noStateDir());
   Opened opened;
-  if (const std::optional<int> end = open(daemon, config, what, opened)) return *end;
+  if (const std::optional<int> end = open(process, what, opened)) return *end;
   const std::string statePath = config.master.stateDir + "/state";
 
   const MasterCore::Identity identity{config.common.cluster, opened.state.clusterId, opened.state.term, newIncarnation()};
@@ -112,7 +103,7 @@ int run(const Options& options) {
 
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
   Result<std::string> address = http.listen(config.master.http);
-  if (!address) return fail(address.error());
+  if (!address) return process.fail(address.error());
   service.setHttp(*address);
 
   // After the lock, so that a second master of the cluster hears of the first one and not of a port; and before the socket, so that
@@ -121,14 +112,14 @@ int run(const Options& options) {
   if (config.master.listen.enabled) {
     Result<kj::Own<rpc::NetListener>> bound =
         rpc::NetListener::bind(daemon.port(), config.master.listen, *access, net::Purpose::rpc, {"", identity.incarnation}, refusals);
-    if (!bound) return fail(bound.error());
+    if (!bound) return process.fail(bound.error());
     remote = kj::mv(bound.value());
     service.setListen(toString(remote->address()));
   }
   const std::string socket = paths->masterSocket();
   ::unlink(socket.c_str());
   Result<kj::Own<rpc::SocketListener>> listener = rpc::SocketListener::bindUnix(daemon.port(), socket, refusals);
-  if (!listener) return fail(listener.error());
+  if (!listener) return process.fail(listener.error());
   const auto failed = [](kj::Exception&& error) { KJ_LOG(FATAL, "rpc server", error); };
   kj::Promise<void> serving =
       (*listener)
@@ -144,30 +135,27 @@ int run(const Options& options) {
   }
 
   const std::string listens = remote.get() ? toString(remote->address()) : "off";
-  const std::string status =
-      "term " + std::to_string(identity.term.value) + ", listen " + listens + ", http " + (address->empty() ? "off" : *address);
-  log::info("ready: cluster " + identity.cluster + ", " + status);
-  rpc::announceReady(options.readyFd, status);
+  process.ready("cluster " + identity.cluster + ", term " + std::to_string(identity.term.value) + ", listen " + listens + ", http " +
+                (address->empty() ? "off" : *address));
   FileWatch::Files files{{}, config.master.stateDir, statePath, opened.lock, what};
   for (const std::string& path : {paths->masterDir() + "/lock", socket}) {
-    if (Error error = files.sharedMemory.add(path); !error.ok()) return fail(error);
+    if (Error error = files.sharedMemory.add(path); !error.ok()) return process.fail(error);
   }
   FileWatch watch(daemon, std::move(files), [&] { service.storeAgain(); });
   const Error lost = daemon.stopped().then([] { return Error{}; }).exclusiveJoin(watch.lost()).wait(daemon.waitScope());
-  rpc::announceStopping();
+  process.stopping();
   // Without its lock the socket may be another's.
   if (socketLock->named(paths->masterDir() + "/lock")) ::unlink(socket.c_str());
   daemon.settle();
-  return lost.ok() ? daemon.status() : fail({lost.code, lost.detail + ": this master ends, and is to be started anew"});
+  return lost.ok() ? daemon.status() : process.fail({lost.code, lost.detail + ": this master ends, and is to be started anew"});
 }
 
 }  // namespace
 }  // namespace fluxon::master
 
 int main(int argc, char** argv) {
-  fluxon::beginProgram();
-  int status = 0;
-  const auto options = fluxon::master::parseOptions(argc, argv, status);
-  if (!options) return status;
-  return fluxon::rpc::guarded("fluxon-master", [&] { return fluxon::master::run(*options); });
+  return fluxon::rpc::daemonMain(argc, argv,
+                                 {.name = "fluxon-master",
+                                  .what = "keeps the routes, the allocation, the leases and the membership of a Fluxon cluster.",
+                                  .serve = fluxon::master::serve});
 }

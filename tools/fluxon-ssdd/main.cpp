@@ -4,9 +4,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "base/process.h"
-#include "options.h"
-#include "rpc/daemon.h"
+#include "rpc/daemon_main.h"
 #include "rpc/http_endpoint.h"
 #include "service.h"
 #include "shm/fault_guard.h"
@@ -16,28 +14,22 @@ namespace {
 
 constexpr auto kFarewell = 4 * kj::SECONDS;
 
-int fail(const Error& error) {
-  log::last("fluxon-ssdd: " + error.message());
-  return sysexit(error.code);
-}
-
-int run(const Options& options) {
-  const Config& config = options.config;
+int serve(rpc::Process& process) {
+  const Config& config = process.config;
+  rpc::Daemon& daemon = process.daemon();
   if (config.owner.largeLimitBytes.empty()) {
     log::last("fluxon-ssdd: not enabled (owner.large_limit_size is empty)");
     return sysexit(Code::badConfig);
   }
-  rpc::Daemon daemon;
   shm::FaultGuard::install("fluxon-ssdd");
-  if (Error error = log::start("fluxon-ssdd[" + options.node + "]", config.common.logLevel); !error.ok()) return fail(error);
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
-  if (!paths) return fail(paths.error());
+  if (!paths) return process.fail(paths.error());
 
-  Service service(daemon, config, *paths, options.node);
+  Service service(daemon, config, *paths, process.node);
   rpc::HttpEndpoint http(daemon, {[&] { return service.metrics(); }, [&](bool& healthy) { return service.health(healthy); }});
   Result<std::string> address = http.listen(config.ssdd.http);
-  if (!address) return fail(address.error());
-  const std::string status = "node " + options.node + ", http " + (address->empty() ? "off" : *address);
+  if (!address) return process.fail(address.error());
+  const std::string status = "node " + process.node + ", http " + (address->empty() ? "off" : *address);
   service.shows(*address);
   log::info("opens its shards: " + status);
 
@@ -49,15 +41,10 @@ int run(const Options& options) {
                                    if (!error.ok()) failed.fulfiller->fulfill();
                                  })
                                  .eagerlyEvaluate([&](kj::Exception&& thrown) { failed.fulfiller->reject(kj::mv(thrown)); });
-  kj::Promise<void> announced = service.ready()
-                                    .then([&] {
-                                      log::info("ready: " + status);
-                                      rpc::announceReady(options.readyFd, status);
-                                    })
-                                    .eagerlyEvaluate(nullptr);
+  kj::Promise<void> announced = service.ready().then([&] { process.ready(status); }).eagerlyEvaluate(nullptr);
   daemon.stopped().exclusiveJoin(kj::mv(failed.promise)).wait(daemon.waitScope());
-  if (!error.ok()) return fail(error);
-  rpc::announceStopping();
+  if (!error.ok()) return process.fail(error);
+  process.stopping();
   const bool ended = service.stop()
                          .then([] { return true; })
                          .exclusiveJoin(daemon.timer().afterDelay(kFarewell).then([] { return false; }))
@@ -75,9 +62,6 @@ int run(const Options& options) {
 }  // namespace fluxon::ssdd
 
 int main(int argc, char** argv) {
-  fluxon::beginProgram();
-  int status = 0;
-  const auto options = fluxon::ssdd::parseOptions(argc, argv, status);
-  if (!options) return status;
-  return fluxon::rpc::guarded("fluxon-ssdd", [&] { return fluxon::ssdd::run(*options); });
+  return fluxon::rpc::daemonMain(
+      argc, argv, {.name = "fluxon-ssdd", .what = "keeps values of a node on its SSDs.", .ofNode = true, .serve = fluxon::ssdd::serve});
 }

@@ -1,4 +1,5 @@
-// Runs the processes of a cluster on one host and keeps them running. The only home of libuv in fluxonctl: one loop, one thread.
+// Runs the processes of a cluster on one host and keeps them running. The only home of libuv: children,
+// signals and timers in one loop on one thread, without RPC.
 //
 // The life of the whole:
 //   starting ──► up ──► stoppingNodes ──► stoppingMaster ──► (no process left: run() returns)
