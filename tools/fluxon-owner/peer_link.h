@@ -1,31 +1,23 @@
-// PeerLink: how values come from other owners, and go to them. From another host by the tcp link, which looks up what it sends by
-// itself; from a neighbour, an owner of this host, by a copy out of its segment, which a thread of its own makes as a client of that
-// owner. Either way this owner pulls, so nobody else writes into its segment.
+// PeerLink: moves values between this owner and others by the links of its table (link_table.h): copies out of the mapped segments of
+// neighbours, and tcp.
 //
-// "Neighbour" means: the host id is ours (boot and shared memory folder), the lock of its node is held, and its directory is served
-// by the incarnation that the master named. An address says nothing about it.
-//
-// Control thread; the results come by the events.
+// Control thread; the results come by the events, those of fetch() after it has returned.
 #pragma once
 
 #include <kj/async-unix.h>
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <map>
+#include <list>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/config.h"
 #include "base/log.h"
-#include "client/client.h"
-#include "link/tcp/tcp_link.h"
+#include "link_table.h"
+#include "neighbours.h"
+#include "net/secret.h"
 #include "node_files.h"
-#include "owner_core.h"
 #include "rpc/daemon.h"
 #include "rpc/metrics.h"
 
@@ -40,52 +32,50 @@ class PeerLink {
   PeerLink(rpc::Daemon&, NodeFiles&, const Config&, Events);
   ~PeerLink();
 
-  // Starts the tcp link if it is to listen, else at the first fetch. Errors: those of the secret file and the socket.
+  // Starts the links that listen; others start with their first fetch. Errors: those of the secret file and the sockets.
   Error start();
-  // What peers are told, "" without a listening link.
-  std::string address() const;
-  const std::string& hostId() const { return hostId_; }
-  void setIncarnation(Incarnation);
+  // What peers are told, "" if no link listens.
+  std::string address() const { return table_.address(); }
+  const std::string& hostId() const { return neighbours_.hostId(); }
+  void setIncarnation(Incarnation incarnation) { table_.setIncarnation(incarnation); }
 
   void fetch(Fetch);
   void cancelAll();
-  // As TcpLink::publish, advance, fail.
-  void exportValue(ExportId, const char* data, uint64_t bytes, uint64_t ready);
-  void exportProgress(ExportId, uint64_t ready);
-  void exportFailed(ExportId);
-  void unexport(ExportId);
-  bool neighbour(const rpc::Peer&);
+  // As Link::publish, advance, fail and unpublish.
+  void exportValue(ExportId id, const char* data, uint64_t bytes, uint64_t ready) { table_.publish(id, data, bytes, ready); }
+  void exportProgress(ExportId id, uint64_t ready) { table_.advance(id, ready); }
+  void exportFailed(ExportId id) { table_.fail(id); }
+  void unexport(ExportId id) { table_.unpublish(id); }
+  bool neighbour(const rpc::Peer& peer) { return neighbours_.has(peer); }
 
-  // What the link itself is reading: to be looked at by every scan.
+  // What the links are reading: to be looked at by every scan.
   const shm::ClientFile& hazards() const { return *hazards_; }
   void show(rpc::MetricsPage&) const;
 
  private:
-  class Copier;
-  Error open();
-  // False: the system gives no thread for it.
-  bool startCopier();
-  kj::Promise<void> reap();
-  kj::Promise<void> copied();
+  struct Watch {
+    link::Link& link;
+    kj::Own<kj::UnixEventPort::FdObserver> observer;
+    kj::Promise<void> reaping = nullptr;
+  };
+  std::vector<LinkTable::Row> rows();
+  Result<std::unique_ptr<link::Link>> startTcp();
+  kj::Promise<void> reap(Watch&);
 
   rpc::Daemon& daemon_;
   NodeFiles& files_;
-  Config config_;
-  Events events_;
-  std::string hostId_;
-  Incarnation incarnation_;
+  const Config config_;
+  const Events events_;
+  Neighbours neighbours_;
   std::unique_ptr<shm::ClientFile, void (*)(shm::ClientFile*)> hazards_;
-  shm::DirectoryView view_;
+  const shm::DirectoryView view_;
   net::Secret secret_;
-  std::unique_ptr<link::tcp::TcpLink> tcp_;
-  std::unique_ptr<Copier> copier_;
-  log::Seldom noCopier_;
-  kj::Own<kj::UnixEventPort::FdObserver> tcpObserver_, copierObserver_;
-  std::map<std::string, Incarnation> neighbours_;          // found to be ones
-  std::map<std::string, std::vector<link::Fetch>> batch_;  // of one turn of the loop, by peer
-  std::map<std::string, link::PeerAddress> addresses_;
+  log::Seldom refusals_;
+  LinkTable table_;
+  std::list<Watch> watches_;
+  std::vector<Fetch> waiting_;  // of one turn of the loop
   bool flushing_ = false;
-  kj::Promise<void> reaping_, copying_, flush_;
+  kj::Promise<void> flush_;
 };
 
 }  // namespace fluxon::owner
