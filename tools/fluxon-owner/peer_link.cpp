@@ -89,10 +89,10 @@ kj::Promise<void> PeerLink::reap(Watch& watch) {
 
 void PeerLink::show(rpc::MetricsPage& page) const {
   for (const std::string& engine : table_.engines())
-    page.gauge("fluxon_owner_link_engine", "1, with the engine of the link.", 1, {{"engine", engine}});
+    page.gauge("fluxon_owner_link_engine", "1, with the engine of a link to other hosts.", 1, {{"engine", engine}});
   const link::LinkCounters counters = table_.counters();
 #define FLUXON_SHOW(name, text) \
-  page.gauge("fluxon_owner_link", "What the links to other hosts count.", static_cast<double>(counters.name), {{"what", #name}});
+  page.gauge("fluxon_owner_link", "What the links to other hosts count, together.", static_cast<double>(counters.name), {{"what", #name}});
   FLUXON_LINK_COUNTERS(FLUXON_SHOW)
 #undef FLUXON_SHOW
 }
