@@ -4,8 +4,6 @@
 
 #include "base/check.h"
 #include "base/mark.h"
-#include "puts.h"
-#include "transfers.h"
 
 namespace fluxon::master {
 
@@ -14,8 +12,7 @@ void Changes::defer(KeyEntry& entry, Member& member, rpc::Request request) {
   entry.deferred.push_back({member, std::move(request)});
 }
 
-void Changes::publish(Member& member, OperationId request, OperationId operation, Time now, Copied copy) {
-  const Put put = member.puts.at(operation);
+void Changes::publish(Member& member, OperationId request, Put put, Time now, Copied copy) {
   KeyEntry& entry = *put.key;
   FLUXON_CHECK(!entry.change, "publishing into a change");
   // The copy did not become the value after all.
@@ -23,21 +20,21 @@ void Changes::publish(Member& member, OperationId request, OperationId operation
     if (!copy.home) return;
     FLUXON_MARK("master: the copy of a put comes too late");
     out_.reply(*copy.home, copy.request, rpc::CopyEnded{put.putId, false, {}});
-    transfers_.drop(*copy.home, copy.transfer, Transfers::Place::written);
+    events_.copyUnwanted(*copy.home, copy.transfer);
   };
   const bool rejects = put.mode.onExisting == PutMode::OnExisting::reject;
   if (rejects && (put.overtaken != Overtaken::no || readable(entry))) {
     if (put.overtaken == Overtaken::byPut) FLUXON_MARK("master: a put that rejects an existing key is done after another one of the key");
     if (put.overtaken == Overtaken::byDelete) FLUXON_MARK("master: a put that rejects an existing key is done after a delete of the key");
     ++counters_.putsRefused;
-    puts_.abandon(member, operation);
+    events_.putGivenUp(member, put.operation);
     out_.refuse(member, request, Code::exists);
     return unwanted();
   }
   if (put.overtaken == Overtaken::byDelete || entry.putId > put.putId) {
     FLUXON_MARK("master: a put is done after a later one");
     ++counters_.putsOverwritten;
-    puts_.abandon(member, operation);
+    events_.putGivenUp(member, put.operation);
     out_.reply(member, request, rpc::PutEnded{put.putId, false});
     return unwanted();
   }
@@ -46,7 +43,7 @@ void Changes::publish(Member& member, OperationId request, OperationId operation
     FLUXON_MARK("master: a put is done after the end of its key lease");
     ++counters_.putsRefused;
     const std::string key(entry.key);
-    puts_.abandon(member, operation);
+    events_.putGivenUp(member, put.operation);
     out_.refuse(member, request, Code::noLease);
     if (KeyEntry* const left = routes_.find(key); left && left->routed()) removeKey(*left, By::lease, {}, {}, now);
     return unwanted();
@@ -56,13 +53,13 @@ void Changes::publish(Member& member, OperationId request, OperationId operation
   change->request = request;
   change->below = put.putId;
   change->value = NewValue{member, put.offset, put.bytes, put.lease, {}};
-  puts_.end(member, operation);
+  events_.putEnded(member, put.operation);
   if (copy.home) {
     member.space.unroute(put.offset);  // where it was filled
     change->value->home = copy.home;
     change->value->offset = put.home->offset;
     change->value->copyDone = copy.request;
-    transfers_.arrived(*copy.home, copy.transfer);
+    events_.copyTaken(*copy.home, copy.transfer);
   }
   const Member* const home = change->value->home.get();
   begin(entry, std::move(change), home, now);
@@ -72,7 +69,7 @@ void Changes::publish(Member& member, OperationId request, OperationId operation
 void Changes::removeKey(KeyEntry& entry, By by, MemberRef origin, OperationId request, Time now) {
   if (by == By::request) {
     if (!entry.puts.empty()) FLUXON_MARK("master: a delete overtakes a put");
-    Puts::superseded(entry);
+    events_.overtaken(entry, Overtaken::byDelete);
   }
   auto change = std::make_unique<Change>();
   change->origin = std::move(origin);
@@ -138,7 +135,7 @@ void Changes::finish(KeyEntry& entry, Time now) {
   rpc::Reply answer{change->request, Code::ok, {}, {}};
   if (const std::optional<NewValue>& value = change->value) {
     routes_.replace(entry, change->below, value->bytes, value->lease, {value->home, value->offset});
-    Puts::passed(entry);
+    events_.overtaken(entry, Overtaken::byPut);
     answer.answer = rpc::PutEnded{change->below, true};
     ++counters_.putsPublished;
     if (value->copyDone) out_.reply(*value->home, value->copyDone, rpc::CopyEnded{change->below, true, value->lease});
@@ -158,7 +155,7 @@ void Changes::finish(KeyEntry& entry, Time now) {
   std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
   for (Deferred& each : window_.take(std::string(entry.key))) deferred.push_back(std::move(each));
   routes_.forgetIfIdle(entry);
-  goOn_(std::move(deferred), now);
+  events_.goOn(std::move(deferred), now);
 }
 
 void Changes::invalidateDone(Member& member, OperationId id, const rpc::InvalidateDone& done, Time now) {

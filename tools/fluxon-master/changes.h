@@ -29,33 +29,38 @@
 
 namespace fluxon::master {
 
-class Puts;
-class Transfers;
-
 struct ChangeCounters {
   uint64_t putsPublished = 0, putsOverwritten = 0, putsRefused = 0, removes = 0;
 };
 
 class Changes {
  public:
-  // Requests that waited for a change, in their order.
-  using GoOn = std::function<void(std::vector<Deferred>, Time)>;
-  Changes(PutIds& putIds, Outgoing& out, Routes& routes, Window& window, Membership& membership, Invalidations& invalidations, Puts& puts,
-          Transfers& transfers, GoOn goOn)
+  struct Events {
+    // The put is over; its extent is that of the value that is being published.
+    std::function<void(Member&, OperationId put)> putEnded;
+    // The put will not become the route: its extent comes back. The entry of its key may be gone after it.
+    std::function<void(Member&, OperationId put)> putGivenUp;
+    // What the puts under way of the key are to know.
+    std::function<void(KeyEntry&, Overtaken)> overtaken;
+    // What a copy has brought to the home of a put is its value now, or is not wanted.
+    std::function<void(Member&home, OrderId copy)> copyTaken, copyUnwanted;
+    // Requests that waited for a change, in their order.
+    std::function<void(std::vector<Deferred>, Time)> goOn;
+  };
+  Changes(PutIds& putIds, Outgoing& out, Routes& routes, Window& window, Membership& membership, Invalidations& invalidations,
+          Events events)
       : putIds_(putIds),
         out_(out),
         routes_(routes),
         window_(window),
         membership_(membership),
         invalidations_(invalidations),
-        puts_(puts),
-        transfers_(transfers),
-        goOn_(std::move(goOn)) {}
+        events_(std::move(events)) {}
 
   // The request waits for the change of the key.
   void defer(KeyEntry&, Member&, rpc::Request);
   // The put is done. `copy`: its value lies at another member, who has just brought it there and waits for an answer.
-  void publish(Member&, OperationId request, OperationId put, Time now, Copied copy = {});
+  void publish(Member&, OperationId request, Put, Time now, Copied copy = {});
   void remove(Member&, OperationId, const rpc::RemoveKey&, Time now);
   // The lease of the key has ended; whoever revoked it is answered when the key has.
   void endLeased(KeyEntry&, const std::shared_ptr<Revoke>&, Time now);
@@ -81,9 +86,7 @@ class Changes {
   Window& window_;
   Membership& membership_;
   Invalidations& invalidations_;
-  Puts& puts_;
-  Transfers& transfers_;
-  GoOn goOn_;
+  Events events_;
   std::set<KeyEntry*, ByName> changing_;  // entries with a change
   ChangeCounters counters_;
 };

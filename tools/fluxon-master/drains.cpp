@@ -4,7 +4,6 @@
 
 #include "base/mark.h"
 #include "reach.h"
-#include "transfers.h"
 
 namespace fluxon::master {
 namespace {

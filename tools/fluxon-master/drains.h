@@ -13,11 +13,10 @@
 #include "outgoing.h"
 #include "record.h"
 #include "space_queue.h"
+#include "transfers.h"
 #include "window.h"
 
 namespace fluxon::master {
-
-class Transfers;
 
 class Drains {
  public:

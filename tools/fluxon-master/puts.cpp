@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "base/mark.h"
 #include "reach.h"
-#include "transfers.h"
 
 namespace fluxon::master {
 
@@ -138,7 +137,7 @@ void Puts::done(Member& member, OperationId id, const rpc::PutDone& done, Time n
     return out_.refuse(member, id, Code::unavailable, "this node has no link");
   }
   if (put.key->change) return changes_.defer(*put.key, member, {id, done});
-  changes_.publish(member, id, done.put, now);
+  changes_.publish(member, id, put, now);
 }
 
 void Puts::reserved(Member& member, OperationId id, const rpc::PutReserved& request, Time now) {
@@ -160,7 +159,7 @@ void Puts::reserved(Member& member, OperationId id, const rpc::PutReserved& requ
   Put& put = member.puts.at(id);
   if (put.key->change) return changes_.defer(*put.key, member, {id, request});
   put.putId = putIds_.next();
-  changes_.publish(member, id, id, now);
+  changes_.publish(member, id, put, now);
 }
 
 void Puts::abort(Member& member, OperationId id, const rpc::PutAbort& abort) {
@@ -193,19 +192,31 @@ void Puts::abandon(Member& member, OperationId operation) {
   routes_.forgetIfIdle(entry);
 }
 
+void Puts::arrived(const OfPut& of, const Copied& copy, Time now) {
+  const Put& put = of.origin->puts.at(of.put);
+  changes_.publish(*of.origin, put.home->done, put, now, copy);
+}
+
+void Puts::cannotArrive(const OfPut& of, const std::string& node) {
+  FLUXON_MARK("master: a put cannot be brought to its home");
+  Member& origin = *of.origin;
+  const auto its = origin.puts.find(of.put);
+  FLUXON_CHECK(its != origin.puts.end(), "a transfer of a put that is over");
+  const OperationId done = its->second.home->done;
+  its->second.home.reset();  // nothing there to give up
+  abandon(origin, of.put);   // of the same key: forgets the entry if nothing is left of it
+  out_.refuse(origin, done, Code::unavailable, "the value could not be brought to node " + node);
+}
+
 void Puts::memberEnded(Member& member) {
   while (!member.puts.empty()) abandon(member, member.puts.begin()->first);
 }
 
-void Puts::passed(KeyEntry& entry) {
+void Puts::overtaken(KeyEntry& entry, Overtaken by) {
   for (const auto& [member, operation] : entry.puts) {
     Put& put = member->puts.at(operation);
-    if (put.overtaken == Overtaken::no) put.overtaken = Overtaken::byPut;
+    put.overtaken = std::max(put.overtaken, by);
   }
-}
-
-void Puts::superseded(KeyEntry& entry) {
-  for (const auto& [member, operation] : entry.puts) member->puts.at(operation).overtaken = Overtaken::byDelete;
 }
 
 uint64_t Puts::inFlight() const {

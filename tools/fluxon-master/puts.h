@@ -16,10 +16,9 @@
 #include "put_ids.h"
 #include "routes.h"
 #include "space_queue.h"
+#include "transfers.h"
 
 namespace fluxon::master {
-
-class Transfers;
 
 struct PutCounters {
   uint64_t putsStarted = 0, putsRefused = 0, putsAborted = 0, placedElsewhere = 0;
@@ -42,11 +41,14 @@ class Puts {
   void end(Member&, OperationId put);
   // It is over, and its extent comes back. The entry of its key may be gone after it.
   void abandon(Member&, OperationId put);
+  // The copy of the value is at its home, and becomes the route.
+  void arrived(const OfPut&, const Copied&, Time now);
+  // The value could not be brought to that node.
+  void cannotArrive(const OfPut&, const std::string& node);
   void memberEnded(Member&);
 
-  // What the puts under way of a key are to know.
-  static void passed(KeyEntry&);      // another put of the key became its route
-  static void superseded(KeyEntry&);  // the key was deleted
+  // The puts under way of the key are to know of that.
+  static void overtaken(KeyEntry&, Overtaken by);
 
   uint64_t inFlight() const;
   Duration oldest(Time now) const;

@@ -1,8 +1,6 @@
 #include "staging.h"
 
 #include "base/mark.h"
-#include "ssd_replicas.h"
-#include "transfers.h"
 
 namespace fluxon::master {
 namespace {

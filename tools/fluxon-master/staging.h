@@ -13,11 +13,10 @@
 
 #include "outgoing.h"
 #include "space_queue.h"
+#include "ssd_replicas.h"
+#include "transfers.h"
 
 namespace fluxon::master {
-
-class SsdReplicas;
-class Transfers;
 
 class Staging {
  public:

@@ -2,13 +2,8 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/mark.h"
-#include "drains.h"
-#include "puts.h"
 #include "reach.h"
-#include "ssd_replicas.h"
-#include "staging.h"
 
 namespace fluxon::master {
 
@@ -43,7 +38,7 @@ void Transfers::unwanted(Member& home, OrderId copy) {
   found->second.purpose = std::monostate();
 }
 
-void Transfers::arrived(Member& home, OrderId copy) {
+void Transfers::taken(Member& home, OrderId copy) {
   const auto found = home.transfers.find(copy);
   std::erase(found->second.key->transfers, std::pair(MemberRef(home), TransferId(copy)));
   home.transfers.erase(found);
@@ -58,17 +53,8 @@ void Transfers::drop(Member& member, TransferId id, Place place) {
   if (place == Place::unheardOf) member.space.free(transfer.offset);
   Member* const source = transfer.source.living();
   if (!source) FLUXON_MARK("master: the source of a transfer ends");
-  if (transfer.stage && source) staging_.notWanted(*source, *transfer.stage);
-  if (const auto* const put = std::get_if<OfPut>(&transfer.purpose)) {
-    FLUXON_MARK("master: a put cannot be brought to its home");
-    Member& origin = *put->origin;
-    const auto its = origin.puts.find(put->put);
-    FLUXON_CHECK(its != origin.puts.end(), "a transfer of a put that is over");
-    const OperationId done = its->second.home->done;
-    its->second.home.reset();         // nothing there to give up
-    puts_.abandon(origin, put->put);  // of the same key: forgets the entry if nothing is left of it
-    return out_.refuse(origin, done, Code::unavailable, "the value could not be brought to node " + member.node());
-  }
+  if (transfer.stage && source) events_.notStaged(*source, *transfer.stage);
+  if (const auto* const put = std::get_if<OfPut>(&transfer.purpose)) return events_.cannotArrive(*put, member.node());
   if (const auto* const spread = std::get_if<std::shared_ptr<Spread>>(&transfer.purpose)) {
     const Spread& asked = **spread;
     if (spread->use_count() == 1 && asked.origin.living()) out_.reply(*asked.origin, asked.request, asked.answer);
@@ -84,11 +70,11 @@ void Transfers::replicateDone(Member& member, OperationId id, const rpc::Replica
   const Transfer& transfer = found->second;
   // The only copy of a put that waits for it is published from here.
   const auto* const put = done.code == Code::ok ? std::get_if<OfPut>(&transfer.purpose) : nullptr;
-  if (put && transfer.key->change) return changes_.defer(*transfer.key, member, {id, done});
+  if (put && transfer.key->change) return events_.defer(*transfer.key, member, {id, done});
   member.orders.erase(done.order);
   if (!put) return ended(member, id, done.order, done.code, now);
   const OfPut its = *put;
-  changes_.publish(*its.origin, its.origin->puts.at(its.put).home->done, its.put, now, {member, done.order, id});
+  events_.arrived(its, {member, done.order, id}, now);
 }
 
 void Transfers::ended(Member& member, OperationId request, TransferId id, Code code, Time now) {
@@ -109,12 +95,12 @@ void Transfers::ended(Member& member, OperationId request, TransferId id, Code c
     if (code == Code::ok && entry.putId != transfer.putId) FLUXON_MARK("master: a transfer brings an older value");
     if (code == Code::ok && entry.change) FLUXON_MARK("master: a transfer ends during a change");
     if (code != Code::ok) FLUXON_MARK("master: a transfer fails");
-    if (code != Code::ok && transfer.ssd && source == member) ssds_.loadFailed(member, transfer, code);
+    if (code != Code::ok && transfer.ssd && source == member) events_.loadFailed(member, transfer, code);
     counters_.transfersFailed += code != Code::ok;
     drop(member, id, Place::written);
   }
   out_.reply(member, request, answer);
-  if (Member* const from = source.living()) drains_.copyEnded(*from, now);
+  if (Member* const from = source.living()) events_.ended(*from, now);
 }
 
 // A put that is done is to be on more owners: answered when the copies are made, or cannot be.

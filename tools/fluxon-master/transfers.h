@@ -12,21 +12,16 @@
 // One thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
-#include "changes.h"
 #include "membership.h"
 #include "outgoing.h"
 #include "routes.h"
 #include "space_queue.h"
 
 namespace fluxon::master {
-
-class Drains;
-class Puts;
-class SsdReplicas;
-class Staging;
 
 struct TransferCounters {
   uint64_t replicasMade = 0, transfersFailed = 0;
@@ -36,17 +31,22 @@ constexpr uint64_t kCopyMs = 60'000;  // for a copy that no caller's deadline bo
 
 class Transfers {
  public:
-  Transfers(Outgoing& out, Routes& routes, const Membership& membership, SpaceQueue& space, Changes& changes, Puts& puts, Staging& staging,
-            SsdReplicas& ssds, Drains& drains)
-      : out_(out),
-        routes_(routes),
-        membership_(membership),
-        space_(space),
-        changes_(changes),
-        puts_(puts),
-        staging_(staging),
-        ssds_(ssds),
-        drains_(drains) {}
+  struct Events {
+    // The copy of a put is at its home.
+    std::function<void(const OfPut&, const Copied&, Time now)> arrived;
+    // It cannot be brought to that node.
+    std::function<void(const OfPut&, const std::string& node)> cannotArrive;
+    // The request waits for the change of the key.
+    std::function<void(KeyEntry&, Member&, rpc::Request)> defer;
+    // A transfer is over that comes by a place at its source.
+    std::function<void(Member& source, const StagedAt&)> notStaged;
+    // A load from the member's own SSD has failed.
+    std::function<void(Member&, const Transfer&, Code)> loadFailed;
+    // A copy from there has ended.
+    std::function<void(Member& from, Time now)> ended;
+  };
+  Transfers(Outgoing& out, Routes& routes, const Membership& membership, SpaceQueue& space, Events events)
+      : out_(out), routes_(routes), membership_(membership), space_(space), events_(std::move(events)) {}
 
   void getDone(Member&, OperationId, const rpc::GetDone&, Time now);
   void replicateDone(Member&, OperationId, const rpc::ReplicateDone&, Time now);
@@ -60,8 +60,8 @@ class Transfers {
   bool bringHome(Member&, Put&, Time now);
   // What a copy brings home is not wanted any more: it ends as any copy that is not.
   void unwanted(Member& home, OrderId copy);
-  // The copy of a put is at its home, and becomes the value.
-  void arrived(Member& home, OrderId copy);
+  // What a copy has brought home is the value now.
+  void taken(Member& home, OrderId copy);
   // What becomes of the extent of a transfer that is over.
   enum class Place { kept, written, unheardOf };
   // The transfer is over; whoever waited for it is answered. The entry of its key may be gone after it.
@@ -83,11 +83,7 @@ class Transfers {
   Routes& routes_;
   const Membership& membership_;
   SpaceQueue& space_;
-  Changes& changes_;
-  Puts& puts_;
-  Staging& staging_;
-  SsdReplicas& ssds_;
-  Drains& drains_;
+  Events events_;
   TransferCounters counters_;
 };
 
