@@ -1,7 +1,8 @@
 """one benchmark with two builds in turns: for each figure the median and the range of both, and their ratio
 
-Each side is the daemons and the program of its own build directory, so the two need not understand each other. Runs take turns, and the
-side that begins changes with each round. A figure is what differs between runs in a line that is the same otherwise; the ratio is after / before.
+Each side is the daemons and the program of its own build directory, so the two need not understand each other. Runs take turns, and
+the side that begins changes with each round. A figure is what differs between runs in a line that is the same otherwise; the ratio is
+after / before.
 """
 import argparse
 import json
