@@ -84,8 +84,8 @@ void SimMaster::handle(master::Member& member, uint64_t connection, std::vector<
   }
   core_->handle(member, std::move(requests), lowest, scheduler_.now(), stragglers);
   const SimSsdd* const ssdd = named.empty() ? nullptr : world_.owner(member.node())->ssdd();
-  const auto known = ssdd && ssdd->content() == member.ssdLife ? member.onSsd.find(member.ssdLife) : member.onSsd.end();
-  if (known != member.onSsd.end()) {
+  const auto known = ssdd && ssdd->content() == member.ssdLife ? member.onSsd->find(member.ssdLife) : member.onSsd->end();
+  if (known != member.onSsd->end()) {
     for (const master::KeyEntry* entry : known->second) {
       const bool told = std::find(named.begin(), named.end(), entry->key) != named.end();
       SIM_CHECK(!told || ssdd->hasPersisted(entry->putId), "the master takes ", entry->key, " ", toString(entry->putId),
@@ -111,7 +111,7 @@ void SimMaster::tick() {
   for (const std::shared_ptr<master::Member>& member : serve) {
     const Time word = world_.unheard(*this, member->node());
     SIM_CHECK(member->state != master::MemberState::fenced || word >= member->leaseEnd, "the lease of ", member->node(), " is called over ",
-              (member->leaseEnd - word).ms(), " ms after a word of it has come");
+              (*member->leaseEnd - word).ms(), " ms after a word of it has come");
   }
   // What is due by what has not been handled yet is looked at again.
   if (until < now) looksAgain_ = now + milliseconds(1);

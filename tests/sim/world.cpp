@@ -229,7 +229,7 @@ void World::toMaster(const std::shared_ptr<Connection>& connection, std::functio
 void World::busyBeforeLeaseEnds(SimMaster& master, const std::string& node) {
   const auto member = master.core().members().find(node);
   if (faults_.busy == 0 || master.held() || member == master.core().members().end() || !member->second->lives()) return;
-  const Duration left = member->second->leaseEnd - scheduler_.now();
+  const Duration left = *member->second->leaseEnd - scheduler_.now();
   if (left.ns > 0 && left < milliseconds(50)) master.busy(left + scheduler_.upTo(milliseconds(30)));
 }
 
@@ -452,7 +452,7 @@ void World::rest() {
   }
   const auto settle = [&] {
     if (!master_.up()) return;
-    for (const auto& [node, member] : master_.core().members()) member->drain = master::Drain::no;
+    for (const auto& [node, member] : master_.core().members()) (void)master_.core().undrain(node);
   };
   settle();
   advance(scheduler_.now() + settings_.lease * 6 + seconds(5));
@@ -468,7 +468,7 @@ void World::rest() {
   }
   advance(scheduler_.now() + seconds(15));  // the reserve goes back after 10 s without puts
   for (const auto& [node, member] : master_.core().members()) {
-    for (const auto& [operation, put] : member->puts)
+    for (const auto& [operation, put] : *member->puts)
       found("put #", operation.value, " of ", put.key->key, " by ", node, " is left at the master");
   }
   for (const auto& owner : owners_) {
@@ -536,10 +536,10 @@ void World::agree(SimOwner& owner) {
   SIM_CHECK(core.exports() == 0, name, " has ", core.exports(), " exports left");
   SIM_CHECK(core.requestsPending() <= 1, name, " has ", core.requestsPending(), " requests left");  // a heartbeat
   SIM_CHECK(core.counters().refused == 0, name, ": the master has refused ", core.counters().refused, " reports");
-  SIM_CHECK(member->transfers.empty(), name, " has transfers left");
+  SIM_CHECK(member->transfers->empty(), name, " has transfers left");
   SIM_CHECK(member->shortage.waiting().empty(), name, " has waiting requests left");
-  SIM_CHECK(member->orders.empty(), name, " has orders left");
-  SIM_CHECK(member->invalidations.empty(), name, " has invalidations left");
+  SIM_CHECK(member->orders->empty(), name, " has orders left");
+  SIM_CHECK(master_.core().invalidating() == 0, name, " or another has invalidations left");
   std::map<uint64_t, std::pair<std::string, uint64_t>> here, there;
   uint64_t bytes = 0;
   const shm::DirectoryWriter& directory = owner.directory();
@@ -570,9 +570,9 @@ void World::agreeOnSsd(SimOwner& owner) {
   SIM_CHECK(member->ssdLife == ssdd.content(), name, ": the master knows another life of its SSD");
   SIM_CHECK(owner.core().persists() == 0, name, " has ", owner.core().persists(), " persists left");
   const std::map<std::string, uint64_t> there = ssdd.entries();
-  SIM_CHECK(member->onSsd.size() <= member->onSsd.count(ssdd.content()), name, ": the master remembers earlier lives of its SSD");
-  const auto named = member->onSsd.find(ssdd.content());
-  for (const master::KeyEntry* entry : named == member->onSsd.end() ? std::set<master::KeyEntry*, master::ByName>() : named->second) {
+  SIM_CHECK(member->onSsd->size() <= member->onSsd->count(ssdd.content()), name, ": the master remembers earlier lives of its SSD");
+  const auto named = member->onSsd->find(ssdd.content());
+  for (const master::KeyEntry* entry : named == member->onSsd->end() ? std::set<master::KeyEntry*, master::ByName>() : named->second) {
     const auto found = there.find(std::string(entry->key));
     SIM_CHECK(found != there.end() && found->second == entry->putId.value, name, ": the master names ", entry->key, " ",
               toString(entry->putId), " on its SSD, which is not there");

@@ -21,7 +21,7 @@ constexpr uint64_t kPageBytes = 4096;
 struct Outboxes final : Outbox {
   std::map<const Member*, std::vector<rpc::MasterMessage>> sent;
   void send(Member& member, rpc::MasterMessage message) override {
-    CHECK(member.connected);
+    CHECK(member.connected());
     sent[&member].push_back(std::move(message));
   }
   void persist() override { wanted = true; }

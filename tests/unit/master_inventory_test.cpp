@@ -70,7 +70,7 @@ TEST_CASE("inventory: one with extents that overlap is never complete") {
   Owner a = report(w, with(w, "a", 5, 1000));
   CHECK(a.code(page(a, {item("k", kOld, 0, 5000), item("l", kOld, 4096, 100)}, 0)) == Code::protocol);
   CHECK(a.code(page(a, {}, 2)) == Code::ok);
-  CHECK(a.member->state == MemberState::reporting);
+  CHECK(*a.member->state == MemberState::reporting);
   Owner again = w.join(w.registration("a", 6));
   CHECK(again.code(page(again, {})) == Code::protocol);
 }
@@ -90,7 +90,7 @@ TEST_CASE("new term: the recorded life's values are taken in the window, in page
   Owner a = report(w, with(w, "a", 5, 1000));
   CHECK(refused(a, page(a, {item("k", kOld, 0)}, 0)).empty());
   CHECK(refused(a, page(a, {item("l", PutId(Term(2), 8), 128)}, 2)).empty());
-  CHECK(a.member->state == MemberState::joined);
+  CHECK(*a.member->state == MemberState::joined);
   CHECK(a.route("k").node == "a");
   const OperationId unknown = a.get("x");
   CHECK_FALSE(a.answered(unknown));
@@ -153,7 +153,7 @@ TEST_CASE("disk: a change goes on past a fenced owner only when its record is du
   const OperationId done = b.done(b.start("k"));
   w.diskWorks = false;
   w.pass(seconds(11));
-  CHECK(a.member->state == MemberState::fenced);
+  CHECK(*a.member->state == MemberState::fenced);
   CHECK_FALSE(b.answered(done));
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("disk: routes are forgotten when the next term would not take their va
       w.core.leave(*a.member, MasterCore::Content::kept, w.now);
       Owner again = report(w, with(w, "a", 6, 5));
       w.pass(seconds(11), {&b});
-      CHECK(again.member->state == MemberState::fenced);
+      CHECK(*again.member->state == MemberState::fenced);
     }
     w.work();
     const OperationId remove = b.remove("k");

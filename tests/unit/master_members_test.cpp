@@ -14,7 +14,7 @@ TEST_CASE("master members: an owner is fenced when its lease and the margin have
   CHECK(w.core.keys() == 1);
   CHECK(w.core.nextWake() == w.now + milliseconds(1));
   w.pass(milliseconds(1));
-  CHECK(a.member->state == MemberState::fenced);
+  CHECK(*a.member->state == MemberState::fenced);
   Owner b = w.join("b");
   CHECK(b.route("k").code == Code::miss);
   CHECK(w.core.counters().fenced == 1);
@@ -66,7 +66,7 @@ TEST_CASE("master members: the key of a publish whose origin is fenced ends as a
   const OperationId done = b.done(b.start("k"));
   const OperationId get = c.get("k");
   w.pass(seconds(11), {&a, &c});
-  CHECK(b.member->state == MemberState::fenced);
+  CHECK(*b.member->state == MemberState::fenced);
   CHECK_FALSE(c.answered(get));
   a.invalidateDone();
   CHECK(c.code(get) == Code::miss);
@@ -109,7 +109,7 @@ TEST_CASE("master members: an owner that leaves takes its routes with it and sta
   CHECK_FALSE(b.answered(done));
   w.persisted();
   CHECK(b.published(done));
-  CHECK(a.member->state == MemberState::left);
+  CHECK(*a.member->state == MemberState::left);
   CHECK(w.durableMembers() == std::set<std::string>{"b"});
   CHECK(w.tryJoin(w.registration("a", 5)) == Code::fenced);
   CHECK(w.tryJoin(w.registration("a", 6)) == Code::ok);
@@ -136,12 +136,12 @@ TEST_CASE("master members: a registration that arrives after a later one of its 
   Owner a = w.join(sentAt(6, 20));
   a.put("k");
   CHECK(w.tryJoin(sentAt(5, 10)) == Code::unavailable);
-  CHECK(a.member->state == MemberState::joined);
+  CHECK(*a.member->state == MemberState::joined);
   CHECK(w.tryJoin(sentAt(6, 30)) == Code::ok);
   CHECK(w.tryJoin(sentAt(6, 25)) == Code::unavailable);
   CHECK(a.heartbeat() == Code::ok);
   CHECK(w.tryJoin(sentAt(7, 40)) == Code::ok);
-  CHECK(a.member->state == MemberState::fenced);
+  CHECK(*a.member->state == MemberState::fenced);
 }
 
 TEST_CASE("master members: an owner of another version of the protocol is refused with both versions, and the one that lives stays") {
@@ -165,7 +165,7 @@ TEST_CASE("master members: joining again extends the lease") {
   w.pass(seconds(9));
   w.join(w.registration("a", 5));
   w.pass(seconds(9));
-  CHECK(a.member->state == MemberState::joined);
+  CHECK(*a.member->state == MemberState::joined);
 }
 
 TEST_CASE("master members: orders that are not answered are sent again on a new connection") {
@@ -218,7 +218,7 @@ TEST_CASE("master members: a new incarnation on the same host replaces the old o
   Owner a = w.join(w.registration("a", 5));
   a.put("k");
   Owner next = w.join(w.registration("a", 6));
-  CHECK(a.member->state == MemberState::fenced);
+  CHECK(*a.member->state == MemberState::fenced);
   CHECK(next.route("k").code == Code::miss);
   CHECK(w.tryJoin(w.registration("a", 5)) == Code::fenced);
 }
@@ -250,7 +250,7 @@ TEST_CASE("master members: who is refused is told where the node of that name is
 TEST_CASE("master members: a lease that has ended is judged when all that was sent by then has been handled") {
   World w;
   Owner a = w.join("a");
-  const Time end = a.member->leaseEnd;
+  const Time end = *a.member->leaseEnd;
   w.now = end + seconds(5);
   w.core.tick(w.now, end + Duration{-1});
   CHECK(a.member->lives());
@@ -261,9 +261,9 @@ TEST_CASE("master members: a lease that has ended is judged when all that was se
   CHECK(a.heartbeat() == Code::ok);
   w.core.tick(w.now, end);
   CHECK(a.member->lives());
-  w.now = a.member->leaseEnd;
+  w.now = *a.member->leaseEnd;
   w.core.tick(w.now, w.now);
-  CHECK(a.member->state == MemberState::fenced);
+  CHECK(*a.member->state == MemberState::fenced);
 }
 
 TEST_CASE("master members: what a joining owner still has held is not given out until it is released") {

@@ -85,11 +85,10 @@ inline rpc::Registration registrationOf(const std::string& node, uint64_t life, 
   return registration;
 }
 
-// A member that has joined, though no Membership has seen it.
-inline std::shared_ptr<Member> memberOf(const std::string& node, uint64_t life, uint64_t ssdLife = 0) {
-  auto member = std::make_shared<Member>(registrationOf(node, life, ssdLife), Time::never());
-  member->state = MemberState::joined;
-  return member;
+// A member that no Membership has seen.
+inline std::shared_ptr<Member> memberOf(const std::string& node, uint64_t life, uint64_t ssdLife = 0,
+                                        MemberState state = MemberState::joined) {
+  return std::make_shared<Member>(registrationOf(node, life, ssdLife), Time::never(), state);
 }
 inline Replica inMemory(Member& member, uint64_t bytes = 100) { return {member, member.space.allocate(bytes, Use::inFlight)->offset}; }
 inline Replica onSsd(Member& member) { return {member, 0, member.ssdLife}; }

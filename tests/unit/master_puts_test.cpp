@@ -345,7 +345,7 @@ TEST_CASE("master: however far ids have run ahead, heartbeats and answers to ord
   CHECK(b.published(done));
   w.now = w.now + seconds(5);
   a.askAs(further, rpc::Heartbeat());
-  CHECK(a.member->leaseEnd == leaseEnd(w.core.settings().lease, w.now));
+  CHECK(*a.member->leaseEnd == leaseEnd(w.core.settings().lease, w.now));
   a.askAs(furthest, rpc::PutStart{{}, "l"});
   CHECK(a.code(furthest) == Code::protocol);
 }
@@ -508,7 +508,7 @@ TEST_CASE("master: after puts, deletes, aborts and releases every gauge is back 
   for (Owner* owner : {&a, &b}) {
     CHECK(owner->member->space.freeBytes() == kSegment);
     CHECK(owner->member->space.replicas() == 0);
-    CHECK(owner->member->orders.empty());
+    CHECK(owner->member->orders->empty());
   }
   CHECK(w.bytesAddUp());
 }

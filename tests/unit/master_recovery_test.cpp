@@ -93,7 +93,7 @@ TEST_CASE("window: it is open as long as pages come, beyond every lease, and end
   w.pass(milliseconds(10'149), {&w.a, &w.b});
   CHECK(w.core.recovering());
   w.pass(milliseconds(1), {&w.a});
-  CHECK(w.b.member->state == MemberState::fenced);
+  CHECK(*w.b.member->state == MemberState::fenced);
   CHECK_FALSE(w.core.recovering());
   CHECK(w.core.durable().members.at("b").value == 0);
   CHECK(w.core.durable().members.at("a").value == 5);
@@ -143,7 +143,7 @@ TEST_CASE("window: a change goes on past a node that ends under it when no next 
   Window w;
   const OperationId done = w.a.done(w.a.start("k"));
   w.pass(seconds(20), {&w.a});
-  CHECK(w.b.member->state == MemberState::fenced);
+  CHECK(*w.b.member->state == MemberState::fenced);
   CHECK(w.a.published(done));
   CHECK(w.core.durable().members.at("b").value != 1000);
   if (!w.core.recovering()) return;
@@ -168,9 +168,9 @@ TEST_CASE("inventory: pages are counted, and the last one may overtake others") 
   World w({"a"});
   Owner a = report(w, with(w, "a", 5, 1000));
   page(a, {item("l", kOld, 128)}, 2);
-  CHECK(a.member->state == MemberState::reporting);
+  CHECK(*a.member->state == MemberState::reporting);
   page(a, {item("k", kOld, 0)}, 0);
-  CHECK(a.member->state == MemberState::joined);
+  CHECK(*a.member->state == MemberState::joined);
 }
 
 TEST_CASE("inventory: a life that ends before its list is complete leaves all to the next, what it had revived and what it had not") {

@@ -50,7 +50,7 @@ struct Ssds : World {
       return true;
     });
     for (const auto& [node, member] : core.members()) {
-      for (const auto& [life, keys] : member->onSsd) onSsds += keys.size();
+      for (const auto& [life, keys] : *member->onSsd) onSsds += keys.size();
     }
     return onSsds == named;
   }
@@ -134,7 +134,7 @@ TEST_CASE("ssd: an owner that has not joined may say that its SSD is another, an
   Ssds w({"a"});
   Owner a = w.report(w.with("a", 5, kLife, 1000));
   setLife(a, 51);
-  CHECK((a.member->ssdLife == Incarnation(51)));
+  CHECK((*a.member->ssdLife == Incarnation(51)));
   CHECK(a.say(rpc::SsdCommit{{}, {{"k", PutId(1), 100}}}) == Code::protocol);
 }
 
@@ -761,7 +761,7 @@ TEST_CASE("ssd: a drain leaves what is on the SSD alone, and moves nothing that 
   w.evict(b);
   CHECK(w.core.drain("a", w.now).ok());
   CHECK(b.orders<rpc::Replicate>().empty());
-  CHECK((a.member->drain == Drain::toldToLeave));
+  CHECK((a.member->drain->state == Drain::toldToLeave));
 }
 
 TEST_CASE("ssd: a value that is on an SSD as well is the first of the next victims") {

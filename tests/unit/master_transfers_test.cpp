@@ -370,7 +370,7 @@ TEST_CASE("drain: what nobody else has is brought to others, then the node is to
   for (int round = 0; round < 100 && !a.told<rpc::Leave>(); ++round) {
     const auto orders = b.orders<rpc::Replicate>();
     for (const auto& order : orders) {
-      if (b.member->transfers.count(order.order)) brought += b.copied(b.replicateDone(order.order));
+      if (b.member->transfers->count(order.order)) brought += b.copied(b.replicateDone(order.order));
     }
     w.pass(milliseconds(50), {&a, &b});
   }
@@ -415,11 +415,11 @@ TEST_CASE("drain: puts of its clients go on meanwhile and keep it from nothing, 
     }
     bool oneOfAPut = false;
     for (const auto& order : b.orders<rpc::Replicate>()) {
-      if (!b.member->transfers.count(order.order)) continue;
+      if (!b.member->transfers->count(order.order)) continue;
       if (order.exported && std::exchange(oneOfAPut, true)) continue;
       b.replicateDone(order.order);
       if (order.exported) {
-        const auto ended = std::find_if(puts.begin(), puts.end(), [&](OperationId put) { return !a.member->puts.count(put); });
+        const auto ended = std::find_if(puts.begin(), puts.end(), [&](OperationId put) { return !a.member->puts->count(put); });
         a.release({a.granted(*ended).offset});
         puts.erase(ended);
       }
@@ -438,7 +438,7 @@ TEST_CASE("drain: a put past its deadline keeps no node from leaving") {
   CHECK(w.a.code(slow) == Code::ok);
   for (int round = 0; round < 1000 && !w.a.told<rpc::Leave>(); ++round) {
     for (const auto& order : w.b.orders<rpc::Replicate>()) {
-      if (w.b.member->transfers.count(order.order)) w.b.replicateDone(order.order);
+      if (w.b.member->transfers->count(order.order)) w.b.replicateDone(order.order);
     }
     w.pass(milliseconds(100), {&w.a, &w.b});
     if (w.now - Time{seconds(1000).ns} < seconds(30)) CHECK_FALSE(w.a.told<rpc::Leave>());
@@ -472,7 +472,7 @@ TEST_CASE("drain: a value goes to another node when the best one has only pieces
     for (int round = 0; round < 400 && !a.told<rpc::Leave>(); ++round) {
       for (Owner* to : {&b, third ? &*c : &b}) {
         for (const auto& order : to->orders<rpc::Replicate>()) {
-          if (to->member->transfers.count(order.order)) to->replicateDone(order.order);
+          if (to->member->transfers->count(order.order)) to->replicateDone(order.order);
         }
         to->reclaimDone(rpc::ReclaimResult::ok);
       }

@@ -21,15 +21,11 @@ TEST_CASE("member reference: the record stays as long as it is named, however of
 }
 
 TEST_CASE("member reference: a member that has ended is named, but is no living one") {
-  const std::shared_ptr<Member> member = memberOf("a", 1);
-  const MemberRef named(*member);
-  CHECK(named.living() == member.get());
-  member->state = MemberState::reporting;
-  CHECK(named.living() == member.get());
-  for (const MemberState state : {MemberState::fenced, MemberState::left}) {
-    member->state = state;
-    CHECK(named.living() == nullptr);
+  for (const MemberState state : {MemberState::reporting, MemberState::joined, MemberState::fenced, MemberState::left}) {
+    const std::shared_ptr<Member> member = memberOf("a", 1, 0, state);
+    const MemberRef named(*member);
     CHECK(named == *member);
+    CHECK((named.living() == member.get()) == (state == MemberState::reporting || state == MemberState::joined));
   }
   CHECK(MemberRef().living() == nullptr);
 }

@@ -22,7 +22,7 @@ TEST_CASE("membership: a life that is here is replaced by a process of its host 
   CHECK(w.ended.empty());
   const MemberRef first(a);
   Member& second = w.join(next("a", 9, a.incarnation().value));
-  CHECK(first->state == MemberState::fenced);
+  CHECK(*first->state == MemberState::fenced);
   CHECK(w.ended == std::vector<std::string>{"a"});
   CHECK(w.membership.find("a") == &second);
   CHECK(w.membership.counters().fenced == 1);
@@ -54,7 +54,7 @@ TEST_CASE("membership: a life that has ended never comes again") {
 TEST_CASE("membership: a lease is judged by what has been heard, and a heartbeat prolongs it") {
   Base w;
   Member& a = w.join("a");
-  const Time end = a.leaseEnd;
+  const Time end = *a.leaseEnd;
   CHECK(end == leaseEnd(kLease, w.now));
   CHECK(Membership::nextWake(a) == end);
   w.membership.tick(a, end, end + milliseconds(-1));
@@ -63,7 +63,7 @@ TEST_CASE("membership: a lease is judged by what has been heard, and a heartbeat
   w.membership.tick(a, end, end);
   CHECK(a.lives());
   w.membership.tick(a, end + seconds(1), end + seconds(1));
-  CHECK(a.state == MemberState::fenced);
+  CHECK(*a.state == MemberState::fenced);
 }
 
 TEST_CASE("membership: what a fenced member had stays ten minutes, and until the record names it no more on disk") {
@@ -108,7 +108,7 @@ TEST_CASE("membership: who leaves is in the record no more, and its routes end w
   w.onDisk();
   w.value("k", PutId(kTerm, 1), a);
   w.membership.leave(a, w.now);
-  CHECK(a.state == MemberState::left);
+  CHECK(*a.state == MemberState::left);
   CHECK(w.ended.size() == 1);
   CHECK_FALSE(w.record.has("a"));
   CHECK_FALSE(w.routes.sweeping());
@@ -127,7 +127,7 @@ TEST_CASE("membership: the next life revives what the last one had, and what it 
   rpc::Registration again = next("a", 9, 1);
   again.adopts = a->incarnation();
   Member& b = w.join(again);
-  CHECK(b.state == MemberState::reporting);
+  CHECK(*b.state == MemberState::reporting);
   CHECK(Membership::nextWake(*a) == Time::never());
   w.onDisk();
   CHECK_FALSE(w.routes.sweeping());
@@ -135,7 +135,7 @@ TEST_CASE("membership: the next life revives what the last one had, and what it 
   w.membership.record(b);
   w.onDisk();
   w.sweep();
-  CHECK(b.state == MemberState::joined);
+  CHECK(*b.state == MemberState::joined);
   CHECK(w.routes.table().routes() == 0);
 }
 
@@ -144,15 +144,20 @@ TEST_CASE("membership: in the window what waits for a life waits for the next on
   rpc::Registration first = next("a", 2, 1);
   first.adopts = Incarnation(1);
   const MemberRef a(w.join(first));
-  CHECK(a->state == MemberState::reporting);
+  CHECK(*a->state == MemberState::reporting);
   rpc::Registration second = next("a", 3, 1);
   second.ends.push_back(Incarnation(2));
   second.adopts = Incarnation(1);
   w.join(second);
   CHECK(w.replaced == std::vector<std::string>{"a"});
   CHECK(w.ended == std::vector<std::string>{"a"});
-  CHECK(a->fence == Fence::onDisk);
+  CHECK(*a->fence == Fence::onDisk);
   CHECK((w.record.lifeOf("a") == Incarnation(1)));
+}
+
+TEST_CASE("membership: who registers in the window is judged no sooner than the leases of the last term end") {
+  Base w({{"a", Incarnation(1)}});
+  CHECK(*w.join("b").leaseEnd == w.leasesEnd);
 }
 
 TEST_CASE("membership: there is an SSD as long as a member has one that has joined") {

@@ -5,9 +5,9 @@ namespace fluxon::master {
 namespace {
 
 struct Routed {
-  Routed() { routes.replace(entry(), PutId(7), 100, {}, inMemory(*a)); }
+  explicit Routed(uint64_t ssdLife = 50) : a(memberOf("a", 1, ssdLife)) { routes.replace(entry(), PutId(7), 100, {}, inMemory(*a)); }
   KeyEntry& entry() { return routes.at("k"); }
-  std::shared_ptr<Member> a = memberOf("a", 1, 50), b = memberOf("b", 2, 60);
+  std::shared_ptr<Member> a, b = memberOf("b", 2, 60);
   Bounds bounds{Bounds::State::open};
   Routes routes{bounds};
 };
@@ -24,7 +24,7 @@ TEST_CASE("routes: members know of their replicas as long as these are some") {
   w.routes.replace(w.entry(), PutId(8), 50, {}, inMemory(*w.a));
   CHECK(w.b->space.bytes(Use::unrouted) == 128);
   CHECK(w.a->ssdReplicas() == 0);
-  CHECK(w.a->onSsd.empty());
+  CHECK(w.a->onSsd->empty());
 }
 
 TEST_CASE("routes: a route ends with its last replica, and its bound stays; not while a change decides") {
@@ -53,15 +53,14 @@ TEST_CASE("routes: a key stands with its lease as long as it has its value from 
 }
 
 TEST_CASE("routes: a sweep of earlier SSDs leaves what is in memory and on the present one, one of everything leaves nothing") {
-  Routed w;
+  Routed w(51);
   w.routes.add(w.entry(), {*w.a, 0, Incarnation(50)});
-  w.a->ssdLife = Incarnation(51);
   w.routes.replace(w.routes.at("l"), PutId(8), 100, {}, {*w.a, 0, Incarnation(51)});
   w.routes.sweep(*w.a, Routes::Sweep::earlierSsds);
   while (w.routes.sweeping()) w.routes.sweepSlice();
   CHECK(w.entry().replicas.size() == 1);
   CHECK(w.a->ssdReplicas() == 1);
-  CHECK(w.a->onSsd.size() == 1);
+  CHECK(w.a->onSsd->size() == 1);
   w.routes.sweep(*w.a, Routes::Sweep::everything);
   while (w.routes.sweeping()) w.routes.sweepSlice();
   CHECK(w.routes.table().routes() == 0);

@@ -14,10 +14,7 @@ struct Expecting : Base {
     rpc::Registration registration = registrationOf("a", 2);
     registration.adopts = Incarnation(adopts);
     registration.ends = {Incarnation(1)};
-    Member& member = *(members["a"] = std::make_shared<Member>(registration, now + kLease));
-    member.inWindow = window.offersLastTerm(registration);
-    window.registered(member, now);
-    return member;
+    return join(registration);
   }
   bool holds(rpc::Request::Body body) { return window.holds(*asker, {OperationId(++requests), std::move(body)}, now); }
   std::shared_ptr<Member> asker = memberOf("b", 7);
@@ -83,17 +80,9 @@ TEST_CASE("window: exactly the life that the record names is offered, and one wi
   CHECK(w.window.offersLastTerm(registration));
   registration.node = "c";
   CHECK_FALSE(w.window.offersLastTerm(registration));
-  const std::shared_ptr<Member> stranger = memberOf("a", 3);
-  w.members["a"] = stranger;
-  w.window.registered(*stranger, w.now);
-  w.window.over(*stranger, w.now);
+  w.window.over(w.join(registrationOf("a", 3)), w.now);
   CHECK(w.window.open());
   CHECK(w.holds(rpc::LeaseRevoke{}));
-}
-
-TEST_CASE("window: who registers in it is judged no sooner than the leases of the last term end") {
-  Expecting w;
-  CHECK(w.registers().leaseEnd == w.leasesEnd);
 }
 
 TEST_CASE("window: a node that does not come is given up when its lease has ended, and waited for until that is on disk") {

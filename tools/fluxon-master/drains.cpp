@@ -15,7 +15,7 @@ constexpr Duration kMovePause = milliseconds(20), kCollectPause = milliseconds(2
 
 Error Drains::begin(const std::string& node, Time now) {
   if (Member* const member = membership_.find(node); member && member->lives()) {
-    if (!member->draining()) member->drain = Drain::moving;
+    if (!member->draining()) member->drain.own().state = Drain::moving;
     goOn(*member, now);
     return {};
   }
@@ -30,31 +30,31 @@ Error Drains::end(const std::string& node) {
   Member* const member = membership_.find(node);
   if (!member || !member->draining() || member->state == MemberState::left)
     return {Code::unavailable, "node '" + node + "' is not being drained"};
-  member->drain = Drain::no;
-  member->toMove.clear();
+  member->drain = Draining();
   return {};
 }
 
 void Drains::goOn(Member& member, Time now) {
-  if (!member.draining() || now < member.retryMove || member.state != MemberState::joined) return;
-  member.retryMove = now + kMovePause;
+  Draining& drain = member.drain.own();
+  if (!member.draining() || now < drain.retry || member.state != MemberState::joined) return;
+  drain.retry = now + kMovePause;
   const auto elsewhere = [&](const KeyEntry& entry) {
     return std::any_of(entry.replicas.begin(), entry.replicas.end(),
                        [](const Replica& r) { return r.readable() && !r.member->draining(); });
   };
   size_t moving = transfers_.movingFrom(member);
-  if (member.toMove.empty()) {
+  if (drain.toMove.empty()) {
     for (const auto& [offset, record] : member.space.records()) {
-      if (record.key && !elsewhere(*record.key)) member.toMove.push_back(offset);
+      if (record.key && !elsewhere(*record.key)) drain.toMove.push_back(offset);
     }
-    member.retryMove = now + kCollectPause;
-    if (member.toMove.empty() && moving == 0) letLeave(member, now);
+    drain.retry = now + kCollectPause;
+    if (drain.toMove.empty() && moving == 0) letLeave(member, now);
   }
   // Values that find no place now are tried again when the others have been.
   std::vector<uint64_t> later;
-  while (moving < kMovesAtOnce && later.size() < kMovesAtOnce && !member.toMove.empty()) {
-    const uint64_t offset = member.toMove.back();
-    member.toMove.pop_back();
+  while (moving < kMovesAtOnce && later.size() < kMovesAtOnce && !drain.toMove.empty()) {
+    const uint64_t offset = drain.toMove.back();
+    drain.toMove.pop_back();
     const MemberSpace::Record* record = member.space.find(offset);
     if (!record || !record->key || record->key->change || elsewhere(*record->key)) continue;
     if (moveAway(*record->key, member, now)) {
@@ -63,7 +63,7 @@ void Drains::goOn(Member& member, Time now) {
       later.push_back(offset);
     }
   }
-  member.toMove.insert(member.toMove.begin(), later.begin(), later.end());
+  drain.toMove.insert(drain.toMove.begin(), later.begin(), later.end());
 }
 
 // False: nobody has room for it now. The best of those whom evictions could give room is to have some soon.
@@ -86,25 +86,25 @@ bool Drains::moveAway(KeyEntry& entry, Member& from, Time now) {
 
 // Nothing is left to move. From here on no put begins at the node; it leaves when those under way have ended or are past their deadline.
 void Drains::letLeave(Member& member, Time now) {
-  if (!member.finishing()) member.drain = Drain::finishing;
+  if (!member.finishing()) member.drain.own().state = Drain::finishing;
   const auto open = [now](const auto& put) { return (put.second.home && put.second.home->done) || now < put.second.deadline; };
-  if (std::any_of(member.puts.begin(), member.puts.end(), open)) {
+  if (std::any_of(member.puts->begin(), member.puts->end(), open)) {
     FLUXON_MARK("master: a drained node waits for puts under way");
     return;
   }
-  member.drain = Drain::toldToLeave;
-  member.retryMove = now + kLeavePause;
+  member.drain.own().state = Drain::toldToLeave;
+  member.drain.own().retry = now + kLeavePause;
   out_.tell(member, rpc::Leave());
 }
 
 void Drains::copyEnded(Member& from, Time now) {
-  if (!from.draining() || from.toMove.empty()) return;
-  from.retryMove = now;
+  if (!from.draining() || from.drain->toMove.empty()) return;
+  from.drain.own().retry = now;
   goOn(from, now);
 }
 
 Time Drains::nextWake(const Member& member) {
-  return member.draining() && member.state == MemberState::joined ? member.retryMove : Time::never();
+  return member.draining() && member.state == MemberState::joined ? member.drain->retry : Time::never();
 }
 
 }  // namespace fluxon::master

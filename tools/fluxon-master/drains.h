@@ -31,7 +31,7 @@ class Drains {
   // A copy from there has ended.
   void copyEnded(Member& from, Time now);
   static Time nextWake(const Member&);
-  static void memberEnded(Member& member) { member.toMove.clear(); }
+  static void memberEnded(Member& member) { member.drain.own().toMove.clear(); }
 
  private:
   bool moveAway(KeyEntry&, Member& from, Time now);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <iterator>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -16,34 +17,46 @@ class Invalidations {
 
   void add(Member& member, rpc::Version below) {
     ++total_;
-    member.invalidations.push_back(std::move(below));
+    members_[member].next.push_back(std::move(below));
     sendNext(member);
   }
   // What the member has retired; nothing if it was not asked. Then sendNext() is due.
   std::vector<rpc::Version> answered(Member& member, OrderId id) {
     std::optional<rpc::Invalidate> order = out_.answered<rpc::Invalidate>(member, id);
     if (!order) return {};
-    member.invalidating = false;
+    members_[member].underWay = OrderId();
     return std::move(order->below);
   }
   void sendNext(Member& member) {
-    if (member.invalidating || member.invalidations.empty()) return;
-    std::vector<rpc::Version> batch = std::exchange(member.invalidations, {});
+    const auto found = members_.find(member);
+    if (found == members_.end() || found->second.underWay) return;
+    std::vector<rpc::Version> batch = std::exchange(found->second.next, {});
+    if (batch.empty()) {
+      members_.erase(found);
+      return;
+    }
     if (batch.size() > kLargestBatch) {
       const auto last = batch.begin() + kLargestBatch;
-      member.invalidations.assign(std::make_move_iterator(last), std::make_move_iterator(batch.end()));
+      found->second.next.assign(std::make_move_iterator(last), std::make_move_iterator(batch.end()));
       batch.erase(last, batch.end());
     }
-    member.invalidating = true;
-    out_.order(member, rpc::Invalidate{{}, std::move(batch)});
+    found->second.underWay = out_.order(member, rpc::Invalidate{{}, std::move(batch)});
   }
-  static void memberEnded(Member& member) { member.invalidations.clear(); }
+  void memberEnded(Member& member) { members_.erase(member); }
+  // Members that have not retired all that they are to.
+  size_t members() const { return members_.size(); }
   uint64_t total() const { return total_; }
 
  private:
   static constexpr size_t kLargestBatch = 1024;  // keys
 
+  struct Retiring {
+    std::vector<rpc::Version> next;  // when the batch under way has been answered
+    OrderId underWay;                // 0: none
+  };
+
   Outgoing& out_;
+  std::map<MemberRef, Retiring, ByName> members_;
   uint64_t total_ = 0;
 };
 

@@ -25,9 +25,11 @@ void Inventory::page(Member& member, OperationId id, const rpc::InventoryPage& p
     if (!possible(value)) return senseless();
     if (!take(member, {value.key, value.putId, value.bytes, {}, Medium::ssd})) taken.refusedSsd.push_back(i);
   }
-  ++member.pages;
-  if (page.pages != 0) member.pagesInAll = page.pages;
-  if (member.pagesInAll == 0 || member.pages < member.pagesInAll) return out_.reply(member, id, std::move(taken));
+  Pages& pages = pages_[member];
+  ++pages.come;
+  if (page.pages != 0) pages.inAll = page.pages;
+  if (pages.inAll == 0 || pages.come < pages.inAll) return out_.reply(member, id, std::move(taken));
+  pages_.erase(member);
   membership_.join(member);
   membership_.record(member);
   record_.whenOnDisk([this, named = MemberRef(member), id, last = std::move(taken)](Time) { out_.reply(*named, id, last); });
@@ -35,8 +37,10 @@ void Inventory::page(Member& member, OperationId id, const rpc::InventoryPage& p
 
 bool Inventory::take(Member& member, const Listed& item) {
   // An SSD without a life has no values.
-  const bool somewhere = item.medium == Medium::memory || member.ssdLife;
-  if (somewhere && (member.before ? takeDormant(member, item) : window_.open() && member.inWindow && takeOfTerm(member, item))) {
+  const bool somewhere = item.medium == Medium::memory || *member.ssdLife;
+  if (somewhere &&
+      (member.listing == Listing::ofBefore ? takeDormant(member, item)
+                                           : window_.open() && member.listing == Listing::ofLastTerm && takeOfTerm(member, item))) {
     ++counters_.revived;
     return true;
   }
@@ -75,7 +79,7 @@ bool Inventory::takeDormant(Member& member, const Listed& item) {
   if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
   const Replica taken = item.at(member);
   // With the last life, or with one before it that it had not taken over in full.
-  for (const Member* before = member.before.get(); before; before = before->before.get()) {
+  for (const Member* before = member.before->get(); before; before = before->before->get()) {
     const Replica* const dormant = replicaOf(*entry, *before, item.medium);
     if (!dormant || dormant->ssd != taken.ssd || dormant->offset != taken.offset) continue;
     routes_.drop(*entry, *before, item.medium);

@@ -11,6 +11,7 @@
 // One thread.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "invalidations.h"
@@ -41,6 +42,7 @@ class Inventory {
         invalidations_(invalidations) {}
 
   void page(Member&, OperationId, const rpc::InventoryPage&, Time now);
+  void memberEnded(Member& member) { pages_.erase(member); }
   const InventoryCounters& counters() const { return counters_; }
 
  private:
@@ -66,6 +68,10 @@ class Inventory {
   Window& window_;
   Membership& membership_;
   Invalidations& invalidations_;
+  struct Pages {
+    uint64_t come = 0, inAll = 0;  // inAll: 0 until that is known
+  };
+  std::map<MemberRef, Pages, ByName> pages_;  // of inventories that are not complete
   InventoryCounters counters_;
 };
 

@@ -47,13 +47,12 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
       drains_(out_, record_, window_, membership_, space_, transfers_),
       leases_(identity_.term, {settings.minimumKeyLease, settings.mostKeyLeases}, out_, routes_, changes_) {}
 
+// Members that live name each other.
 MasterCore::~MasterCore() {
-  // Members that live name each other.
   for (const auto& [node, member] : members_) {
-    member->puts.clear();
-    member->transfers.clear();
+    puts_.forget(*member);
+    transfers_.forget(*member);
     member->shortage = {};
-    member->staging.clear();
   }
 }
 
@@ -75,7 +74,8 @@ void MasterCore::memberEnded(Member& member) {
   staging_.memberEnded(member);
   space_.memberEnded(member);
   window_.memberEnded(member);
-  Invalidations::memberEnded(member);
+  invalidations_.memberEnded(member);
+  inventory_.memberEnded(member);
   Outgoing::memberEnded(member);
   Drains::memberEnded(member);
   changes_.memberEnded(member);
@@ -83,11 +83,11 @@ void MasterCore::memberEnded(Member& member) {
 
 void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, OperationId lowestUnanswered, Time now,
                         const std::vector<OperationId>& stragglers) {
-  member.answers.forgetBelow(lowestUnanswered, stragglers);
+  Outgoing::forgetBelow(member, lowestUnanswered, stragglers);
   for (rpc::Request& request : requests) {
     // The end of a copy by order is carried out once: of a transfer that is open it is kept, of one that is over it changes nothing.
     const rpc::ReplicateDone* const copied = request.as<rpc::ReplicateDone>();
-    switch (member.answers.begin(request.id, copied && member.transfers.count(copied->order) > 0)) {
+    switch (Outgoing::begin(member, request.id, copied && member.transfers->count(copied->order) > 0)) {
       case AnswerLog::Seen::running: FLUXON_MARK("master: a request comes twice, the first one is under way"); continue;
       case AnswerLog::Seen::forgotten:
         out_.refuse(member, request.id, Code::protocol, "request id below the lowest unanswered one");

@@ -84,7 +84,7 @@ class MasterCore {
   // Nothing is served by that owner any more: it has said so itself. kept: its values wait for its next life.
   enum class Content { kept, gone };
   void leave(Member&, Content, Time now);
-  void disconnected(Member& member) { member.connected = false; }
+  void disconnected(Member& member) { membership_.disconnected(member); }
   // What durable() was at `version` is on disk.
   void persisted(uint64_t version, Time now);
 
@@ -114,6 +114,7 @@ class MasterCore {
   MasterCounters counters() const;
   uint64_t persistedVersion() const { return record_.persisted(); }
   uint64_t inFlightPuts() const { return puts_.inFlight(); }
+  size_t invalidating() const { return invalidations_.members(); }  // members that have something to retire
   uint64_t transfers() const { return transfers_.underWay(); }
   // Ages, 0 when there is none.
   Duration oldestPut(Time now) const { return puts_.oldest(now); }

@@ -1,5 +1,4 @@
-// Member: one incarnation of one owner, as its master sees it. Each part of the core keeps here what it knows of the member, and changes
-// nothing else of it.
+// Member: one incarnation of one owner, as its master sees it. What a part of the core keeps here the others read (owned.h).
 //
 // Life:   reporting ──(its inventory is complete, or it has no values)──► joined
 //         reporting, joined ──(lease ran out, a new incarnation registered, stopped keeping its values)──► fenced
@@ -14,7 +13,6 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,33 +25,47 @@
 #include "base/clock.h"
 #include "key_table.h"
 #include "member_space.h"
+#include "owned.h"
 #include "rpc/messages.h"
 #include "shortage.h"
 
 namespace fluxon::master {
 
 enum class MemberState : uint8_t { reporting, joined, left, fenced };
+enum class Connection : uint8_t { there, lost };
+// Which values its inventory lists, while that is not complete. none: of a life whose values are refused as a whole.
+enum class Listing : uint8_t { none, ofLastTerm, ofBefore, complete };
 // The durable record does not name the life any more, so that no next term takes its values. Not asked for before something relies on it.
 enum class Fence : uint8_t { none, asked, onDisk };
+// Its replicas, when it has ended: they wait for the next life of its node, that one is listing them, or they leave the routes as soon as
+// the fence is on disk.
+enum class Remains : uint8_t { present, dormant, adopted, forgotten };
 // Its values are brought to others (drains.h); from `finishing` on no put begins there.
 enum class Drain : uint8_t { no, moving, finishing, toldToLeave };
-
-// A get that is answered when the value can be fetched from where the source brings it from its SSD.
-struct StagedGet {
-  MemberRef member;  // who asked
-  OperationId id;    // of the request, and of its transfer
-  rpc::GetStart request;
-  unsigned stagings = 0;  // that have failed it before
+struct Draining {
+  Drain state = Drain::no;
+  std::vector<uint64_t> toMove;  // extents not looked at yet
+  Time retry{0};
 };
+
+class Drains;
+class Membership;
+class Outgoing;
+class Puts;
+class Routes;
+class Transfers;
 
 class Member : public std::enable_shared_from_this<Member> {
  public:
-  Member(rpc::Registration registration, Time end)
+  explicit Member(rpc::Registration registration, Time end = Time::never(), MemberState state_ = MemberState::reporting,
+                  Drain drained = Drain::no)
       : registration_(std::move(registration)),
         space(registration_.segmentBytes, registration_.maxKeys),
+        state(state_),
         registered(registration_.sent),
         leaseEnd(end),
-        ssdLife(registration_.ssdLife) {}
+        ssdLife(registration_.ssdLife),
+        drain(Draining{drained, {}, Time{0}}) {}
 
   const std::string& node() const { return registration_.node; }
   Incarnation incarnation() const { return registration_.incarnation; }
@@ -66,53 +78,36 @@ class Member : public std::enable_shared_from_this<Member> {
   std::shared_ptr<Member> self_;  // while there are refs
 
  public:
-  MemberState state = MemberState::reporting;
-  bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
-  bool connected = true;
   MemberSpace space;
-
-  // Membership's
-  Time registered;      // when its latest registration was sent
-  Time leaseEnd;        // counted from the last answer, with margin: after it the owner certainly serves nothing
-  Time joinedAt{0};     // when it was heard to have joined; 0: not yet
-  Incarnation ssdLife;  // of what is on its SSD; 0: nothing can be there
-  Fence fence = Fence::none;
-  bool forgotten = false;  // its replicas leave the routes as soon as its fence is on disk
-  Time forgetAt = Time::never();
-  MemberRef before;       // not complete: the life whose replicas its inventory may revive, and those of that one's `before`
-  bool inWindow = false;  // its inventory is that of an earlier term
-  bool complete = false;  // its inventory is, or it had none
-
-  // Inventory's
-  uint64_t pages = 0, pagesInAll = 0;  // that have come, and how many there are, when that is known
-
-  // Outgoing's
-  AnswerLog answers;
-  std::map<OrderId, rpc::Order> orders;  // sent, not answered
-
-  // Routes'. Keys with a replica on its SSD, by the life of the SSD. Those of other lives than ssdLife leave the routes in slices.
-  std::map<Incarnation, std::set<KeyEntry*, ByName>> onSsd;
-  size_t ssdReplicas() const { return onSsd.count(ssdLife) ? onSsd.at(ssdLife).size() : 0; }
-
-  // Puts', Transfers', Staging's
-  std::unordered_map<OperationId, Put> puts;
-  std::map<TransferId, Transfer> transfers;  // into this member
-  std::map<OrderId, StagedGet> staging;      // by the Stage in `orders`, while somebody still wants it
-  std::map<OrderId, uint64_t> unstaging;     // by the Unstage in `orders`: the offset of the extent that it frees
-
-  // Invalidations'
-  std::vector<rpc::Version> invalidations;  // to be sent when the batch under way has been answered
-  bool invalidating = false;
-
-  // SpaceQueue's
   Shortage shortage;
 
-  // Drains'
-  Drain drain = Drain::no;
-  bool draining() const { return drain != Drain::no; }
-  bool finishing() const { return drain >= Drain::finishing; }
-  std::vector<uint64_t> toMove;  // extents not looked at yet
-  Time retryMove{0};
+  Owned<Membership, MemberState> state;
+  Owned<Membership, Connection> connection;
+  Owned<Membership, Time> registered;      // when its latest registration was sent
+  Owned<Membership, Time> leaseEnd;        // counted from the last answer, with margin: after it the owner certainly serves nothing
+  Owned<Membership, Time> joinedAt;        // when it was heard to have joined; 0: not yet
+  Owned<Membership, Incarnation> ssdLife;  // of what is on its SSD; 0: nothing can be there
+  Owned<Membership, Listing> listing;
+  Owned<Membership, MemberRef> before;  // ofBefore: the life whose replicas its inventory may revive, and those of that one's `before`
+  Owned<Membership, Fence> fence;
+  Owned<Membership, Remains> remains;
+  Owned<Membership, Time> forgetAt;  // dormant: until then
+  bool lives() const { return state == MemberState::reporting || state == MemberState::joined; }
+  bool connected() const { return connection == Connection::there; }
+
+  Owned<Outgoing, AnswerLog> answers;
+  Owned<Outgoing, std::map<OrderId, rpc::Order>> orders;  // sent, not answered
+
+  // Keys with a replica on its SSD, by the life of the SSD. Those of other lives than ssdLife leave the routes in slices.
+  Owned<Routes, std::map<Incarnation, std::set<KeyEntry*, ByName>>> onSsd;
+  size_t ssdReplicas() const { return onSsd->count(ssdLife) ? onSsd->at(ssdLife).size() : 0; }
+
+  Owned<Puts, std::unordered_map<OperationId, Put>> puts;
+  Owned<Transfers, std::map<TransferId, Transfer>> transfers;  // into this member
+
+  Owned<Drains, Draining> drain;
+  bool draining() const { return drain->state != Drain::no; }
+  bool finishing() const { return drain->state >= Drain::finishing; }
 };
 
 inline void MemberRef::hold() {
@@ -134,7 +129,7 @@ inline Duration timeLeft(uint64_t ms) { return milliseconds(static_cast<int64_t>
 // The owner counts its lease from before it sent, we from when we answered; 1 % and 50 ms cover clocks of different pace.
 inline Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + milliseconds(50); }
 
-inline bool Replica::readable() const { return member->state == MemberState::joined && (!ssd || ssd == member->ssdLife); }
+inline bool Replica::readable() const { return member->state == MemberState::joined && (!ssd || ssd == *member->ssdLife); }
 inline bool readable(const KeyEntry& entry) {
   for (const Replica& replica : entry.replicas) {
     if (replica.readable()) return true;

@@ -43,11 +43,11 @@ rpc::Registered Membership::add(const rpc::Registration& registration, Time now,
   }
   if (known && known->incarnation() == registration.incarnation) {
     if (!known->lives()) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
-    known->connected = true;
+    known->connection = Connection::there;
     known->registered = registration.sent;
-    known->leaseEnd = std::max(known->leaseEnd, leaseEnd(lease_, now));
+    prolong(*known, leaseEnd(lease_, now));
     result.inventory = known->state == MemberState::reporting;
-    if (!known->orders.empty()) FLUXON_MARK("master: orders are sent again");
+    if (!known->orders->empty()) FLUXON_MARK("master: orders are sent again");
     out_.ordersAgain(*known);
     member = known;
     return result;
@@ -60,38 +60,39 @@ rpc::Registered Membership::add(const rpc::Registration& registration, Time now,
                                                    : "on " + known->registration().from + "; give this one another owner.node"));
   }
   // Checked in full before anything changes: a senseless registration costs nobody anything.
-  auto fresh = std::make_shared<Member>(registration, leaseEnd(lease_, now));
+  // A drain holds until the node has left, whatever becomes of its owner meanwhile.
+  const bool drained = known && known->draining() && known->state != MemberState::left;
+  auto fresh = std::make_shared<Member>(registration, leaseEnd(lease_, now), MemberState::reporting, drained ? Drain::moving : Drain::no);
   for (const Extent& extent : registration.occupied) {
     if (!fresh->space.adopt(extent, Use::unrouted)) return refuse(Code::protocol, "occupied extents overlap or are none");
   }
-  fresh->inWindow = window_.offersLastTerm(registration) && !(known && known->complete);
+  const bool inWindow = window_.offersLastTerm(registration) && !(known && known->listing == Listing::complete);
+  if (inWindow) fresh->listing = Listing::ofLastTerm;
   if (known && known->lives()) {
     FLUXON_MARK("master: a life is replaced by the next");
-    if (fresh->inWindow) events_.replaced(*known, *fresh);
+    if (inWindow) events_.replaced(*known, *fresh);
     end(*known, MemberState::fenced, now);
   }
   // Its routes are listed again, and the record goes on naming what both have.
-  if (known && fresh->inWindow) known->fence = Fence::onDisk;
-  if (fresh->inWindow) {
+  if (known && inWindow) known->fence = Fence::onDisk;
+  if (inWindow) {
     FLUXON_MARK("master: values of the last term are to be taken");
-  } else if (registration.adopts && sameHost && known->state == MemberState::fenced && known->forgetAt != Time::never() &&
-             hasValuesOf(*known, registration.adopts)) {
+  } else if (registration.adopts && sameHost && known->remains == Remains::dormant && hasValuesOf(*known, registration.adopts)) {
     FLUXON_MARK("master: dormant values are to be revived");
-    if (known->before) FLUXON_MARK("master: a life that had not revived all its values is followed by another");
-    fresh->before = *known;
-    known->forgetAt = Time::never();  // its replicas are revived or forgotten when the inventory is complete
+    if (*known->before) FLUXON_MARK("master: a life that had not revived all its values is followed by another");
+    fresh->listing = Listing::ofBefore;
+    fresh->before = MemberRef(*known);
+    known->remains = Remains::adopted;  // its replicas are revived or forgotten when the inventory is complete
   }
-  // A drain holds until the node has left, whatever becomes of its owner meanwhile.
-  if (known && known->draining() && known->state != MemberState::left) fresh->drain = Drain::moving;
-  result.inventory = fresh->before || fresh->inWindow;
-  if (known && !fresh->before) forget(*known);
+  result.inventory = fresh->listing != Listing::none;
+  if (known && fresh->listing != Listing::ofBefore) forget(*known);
   members_[registration.node] = member = std::move(fresh);
   if (result.inventory) {
     // Tables that grow while the values come would stop everything else each time.
     const uint64_t values = std::min({registration.values, registration.maxKeys, kExpected});
     member->space.expect(values);
-    if (member->inWindow) routes_.expect(values);
-    window_.registered(*member, now);
+    if (inWindow) routes_.expect(values);
+    registeredInWindow(*member, now);
     if (!record_.has(registration.node)) setRecord(registration.node, Incarnation());
     return result;
   }
@@ -99,33 +100,43 @@ rpc::Registered Membership::add(const rpc::Registration& registration, Time now,
     // Values that it offers and we do not know are still there: it drops them and comes again. This life is never joined.
     FLUXON_MARK("master: values that it does not know are refused as a whole");
     setRecord(registration.node, Incarnation());
-    window_.registered(*member, now);
+    registeredInWindow(*member, now);
     return result;
   }
   join(*member);
   record(*member);
   confirm(*member, now);
-  window_.registered(*member, now);
+  registeredInWindow(*member, now);
   return result;
 }
 
+void Membership::prolong(Member& member, Time end) { member.leaseEnd = std::max(*member.leaseEnd, end); }
+
+// A lease of the last term may be longer than one of this.
+void Membership::registeredInWindow(Member& member, Time now) {
+  if (window_.open()) prolong(member, window_.leasesEnd());
+  window_.registered(member, now);
+}
+
+void Membership::disconnected(Member& member) { member.connection = Connection::lost; }
+
 void Membership::heartbeat(Member& member, bool serving, Time now) {
-  member.leaseEnd = std::max(member.leaseEnd, leaseEnd(lease_, now));
+  prolong(member, leaseEnd(lease_, now));
   if (serving && member.state == MemberState::joined) confirm(member, now);
 }
 
 void Membership::join(Member& member) {
   member.state = MemberState::joined;
-  member.complete = true;
-  ssds_ += bool(member.ssdLife);
-  if (member.before) forget(*std::exchange(member.before, {}));
+  member.listing = Listing::complete;
+  ssds_ += bool(*member.ssdLife);
+  forgetBefore(member);
 }
 
 void Membership::record(Member& member) { setRecord(member.node(), member.incarnation()); }
 
 // The owner knows which of its values are none any more. Until then it may have served them, under the lease of the last term.
 void Membership::confirm(Member& member, Time now) {
-  if (member.joinedAt.ns != 0) return;
+  if (member.joinedAt->ns != 0) return;
   member.joinedAt = now;
   window_.over(member, now);
 }
@@ -144,26 +155,27 @@ void Membership::leave(Member& member, Time now) {
 }
 
 void Membership::tick(Member& member, Time now, Time heard) {
-  if (member.state == MemberState::fenced && now >= member.forgetAt) forget(member);
+  if (member.remains == Remains::dormant && now >= member.forgetAt) forget(member);
   if (!member.lives() || heard < member.leaseEnd) return;
   FLUXON_MARK("master: a lease runs out");
   end(member, MemberState::fenced, now);
 }
 
 Time Membership::nextWake(const Member& member) {
-  return member.lives() ? member.leaseEnd : member.state == MemberState::fenced ? member.forgetAt : Time::never();
+  return member.lives() ? *member.leaseEnd : member.remains == Remains::dormant ? *member.forgetAt : Time::never();
 }
 
 void Membership::end(Member& member, MemberState to, Time now) {
-  ssds_ -= member.state == MemberState::joined && bool(member.ssdLife);
+  ssds_ -= member.state == MemberState::joined && bool(*member.ssdLife);
   member.state = to;
   ended_.insert(member.incarnation());
   if (to == MemberState::fenced) {
     ++counters_.fenced;
+    member.remains = Remains::dormant;
     member.forgetAt = now + kRemember;
   }
   // What it has not revived waits with what it has: for its next life.
-  if (member.before && to != MemberState::fenced) forget(*std::exchange(member.before, {}));
+  if (to != MemberState::fenced) forgetBefore(member);
   events_.ended(member, now);
   if (member.fence == Fence::onDisk) events_.fenceOnDisk(member, now);
 }
@@ -172,12 +184,18 @@ void Membership::end(Member& member, MemberState to, Time now) {
 // takes none of them. A put or delete that finds no route goes on at once.
 void Membership::forget(Member& member) {
   FLUXON_CHECK(!member.lives(), "forgetting a member that lives");
-  member.forgetAt = Time::never();
-  if (member.before) forget(*std::exchange(member.before, {}));
-  if (std::exchange(member.forgotten, true)) return;
+  forgetBefore(member);
+  if (member.remains == Remains::forgotten) return;
+  member.remains = Remains::forgotten;
   askFence(member);
   if (member.fence == Fence::onDisk) return routes_.sweep(member, Routes::Sweep::everything);
   FLUXON_MARK("master: routes are not forgotten before that is durable");
+}
+
+// What it has not revived of the life before it ends.
+void Membership::forgetBefore(Member& member) {
+  if (member.listing == Listing::ofBefore) member.listing = Listing::none;
+  if (const MemberRef before = std::exchange(member.before.own(), {})) forget(*before);
 }
 
 void Membership::askFence(Member& member) {
@@ -194,7 +212,7 @@ void Membership::askFence(Member& member) {
 void Membership::fenced(Member& member, Time now) {
   member.fence = Fence::onDisk;
   events_.fenceOnDisk(member, now);
-  if (member.forgotten) routes_.sweep(member, Routes::Sweep::everything);
+  if (member.remains == Remains::forgotten) routes_.sweep(member, Routes::Sweep::everything);
 }
 
 // While the window is open, who is refused may still serve under a lease of the last term.
@@ -213,7 +231,7 @@ void Membership::removeAbsent(const std::string& node) {
 }
 
 void Membership::setSsdLife(Member& member, Incarnation life) {
-  if (member.state == MemberState::joined) ssds_ = ssds_ - bool(member.ssdLife) + bool(life);
+  if (member.state == MemberState::joined) ssds_ = ssds_ - bool(*member.ssdLife) + bool(life);
   member.ssdLife = life;
 }
 

@@ -50,6 +50,8 @@ class Membership {
   // It joins: the next term knows that it may serve.
   void record(Member&);
 
+  void disconnected(Member&);
+
   // It serves nothing any more: its lease ran out, it was replaced, or it has stopped and keeps its values.
   void fence(Member&, Time now);
   // It has gone for good.
@@ -77,8 +79,11 @@ class Membership {
 
  private:
   void confirm(Member&, Time now);
+  static void prolong(Member&, Time end);
+  void registeredInWindow(Member&, Time now);
   void end(Member&, MemberState to, Time now);
   void forget(Member&);
+  void forgetBefore(Member&);
   void fenced(Member&, Time now);
   void setRecord(const std::string& node, Incarnation);
 

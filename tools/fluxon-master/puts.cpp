@@ -17,7 +17,7 @@ Puts::Refusal Puts::refusal(const std::string& key, PutMode mode, KeyLeaseId lea
   if (mode.onExisting == PutMode::OnExisting::reject && (readable(*entry) || published)) return {Code::exists, {}};
   if (mode.onInFlight == PutMode::OnInFlight::reject) {
     for (const auto& [other, operation] : entry->puts) {
-      if (other->puts.at(operation).deadline > now) return {Code::inFlight, {}};
+      if (other->puts->at(operation).deadline > now) return {Code::inFlight, {}};
     }
     if (published) return {Code::inFlight, {}};
   }
@@ -40,7 +40,7 @@ Puts::Plan Puts::decide(Member& member, const rpc::PutStart& request, Time now) 
   if (member.finishing() && (asker != &member || placedHere)) return leaves();
   // While no owner has an SSD, one that has room for the value has it itself.
   Member* home = &member;
-  if (asker != &member || member.draining() || size > member.space.capacity() || (membership_.anySsd() && !member.ssdLife)) {
+  if (asker != &member || member.draining() || size > member.space.capacity() || (membership_.anySsd() && !*member.ssdLife)) {
     const std::vector<Member*> others = candidates(membership_, *asker, size, now);
     if (others.empty()) return withoutHome(request, size);
     home = others.front();
@@ -60,7 +60,7 @@ Puts::Plan Puts::withoutHome(const rpc::PutStart& request, uint64_t size) const 
   uint64_t largest = 0;
   bool drained = true;
   for (const auto& [node, other] : membership_.all()) {
-    if (other->state != MemberState::joined || (membership_.anySsd() && !other->ssdLife)) continue;
+    if (other->state != MemberState::joined || (membership_.anySsd() && !*other->ssdLife)) continue;
     largest = std::max(largest, other->space.capacity());
     drained &= other->draining();
   }
@@ -94,7 +94,7 @@ Member* Puts::fill(Member& member, Member& home, OperationId id, const rpc::PutS
   }
   KeyEntry& entry = routes_.at(request.key);
   entry.puts.emplace_back(member, id);
-  Put& put = member.puts[id];
+  Put& put = member.puts.own()[id];
   put = {id, &entry, putIds_.next(), extent->offset, request.bytes, request.mode, request.lease, now + timeLeft(request.timeLeftMs), now};
   ++counters_.putsStarted;
   rpc::PutGranted granted{put.putId, put.offset, {}};
@@ -121,8 +121,8 @@ void Puts::start(Member& member, OperationId id, const rpc::PutStart& request, T
 }
 
 void Puts::done(Member& member, OperationId id, const rpc::PutDone& done, Time now) {
-  const auto found = member.puts.find(done.put);
-  if (found == member.puts.end()) return out_.refuse(member, id, Code::unavailable, "the put has been given up");
+  const auto found = member.puts.own().find(done.put);
+  if (found == member.puts->end()) return out_.refuse(member, id, Code::unavailable, "the put has been given up");
   Put& put = found->second;
   if (put.home && !put.home->member.living()) {
     FLUXON_MARK("master: the member ended that was to have a put");
@@ -142,7 +142,7 @@ void Puts::done(Member& member, OperationId id, const rpc::PutDone& done, Time n
 
 void Puts::reserved(Member& member, OperationId id, const rpc::PutReserved& request, Time now) {
   // The reserved extent becomes a put first, so that a repetition after a deferral finds it like any other.
-  if (!member.puts.count(id)) {
+  if (!member.puts->count(id)) {
     const MemberSpace::Record* const record = member.space.find(request.offset);
     if (!record || record->use != Use::reserved || record->extent.length != extentBytes(request.bytes))
       return out_.refuse(member, id, Code::protocol, "not a reserved extent of that size");
@@ -154,16 +154,16 @@ void Puts::reserved(Member& member, OperationId id, const rpc::PutReserved& requ
     KeyEntry& entry = routes_.at(request.key);
     entry.puts.emplace_back(member, id);
     ++counters_.putsStarted;
-    member.puts[id] = {id, &entry, PutId(), request.offset, request.bytes, request.mode, request.lease, Time::never(), now};
+    member.puts.own()[id] = {id, &entry, PutId(), request.offset, request.bytes, request.mode, request.lease, Time::never(), now};
   }
-  Put& put = member.puts.at(id);
+  Put& put = member.puts.own().at(id);
   if (put.key->change) return changes_.defer(*put.key, member, {id, request});
   put.putId = putIds_.next();
   changes_.publish(member, id, put, now);
 }
 
 void Puts::abort(Member& member, OperationId id, const rpc::PutAbort& abort) {
-  if (member.puts.count(abort.put)) {
+  if (member.puts->count(abort.put)) {
     ++counters_.putsAborted;
     abandon(member, abort.put);
   }
@@ -171,13 +171,13 @@ void Puts::abort(Member& member, OperationId id, const rpc::PutAbort& abort) {
 }
 
 void Puts::end(Member& member, OperationId put) {
-  KeyEntry& entry = *member.puts.at(put).key;
+  KeyEntry& entry = *member.puts->at(put).key;
   std::erase(entry.puts, std::pair(MemberRef(member), put));
-  member.puts.erase(put);
+  member.puts.own().erase(put);
 }
 
 void Puts::abandon(Member& member, OperationId operation) {
-  const Put put = member.puts.at(operation);
+  const Put put = member.puts->at(operation);
   KeyEntry& entry = *put.key;
   member.space.unroute(put.offset);
   if (put.home && !put.home->member.living()) FLUXON_MARK("master: the home of a put ends");
@@ -193,15 +193,15 @@ void Puts::abandon(Member& member, OperationId operation) {
 }
 
 void Puts::arrived(const OfPut& of, const Copied& copy, Time now) {
-  const Put& put = of.origin->puts.at(of.put);
+  const Put& put = of.origin->puts->at(of.put);
   changes_.publish(*of.origin, put.home->done, put, now, copy);
 }
 
 void Puts::cannotArrive(const OfPut& of, const std::string& node) {
   FLUXON_MARK("master: a put cannot be brought to its home");
   Member& origin = *of.origin;
-  const auto its = origin.puts.find(of.put);
-  FLUXON_CHECK(its != origin.puts.end(), "a transfer of a put that is over");
+  const auto its = origin.puts.own().find(of.put);
+  FLUXON_CHECK(its != origin.puts->end(), "a transfer of a put that is over");
   const OperationId done = its->second.home->done;
   its->second.home.reset();  // nothing there to give up
   abandon(origin, of.put);   // of the same key: forgets the entry if nothing is left of it
@@ -209,26 +209,26 @@ void Puts::cannotArrive(const OfPut& of, const std::string& node) {
 }
 
 void Puts::memberEnded(Member& member) {
-  while (!member.puts.empty()) abandon(member, member.puts.begin()->first);
+  while (!member.puts->empty()) abandon(member, member.puts->begin()->first);
 }
 
 void Puts::overtaken(KeyEntry& entry, Overtaken by) {
   for (const auto& [member, operation] : entry.puts) {
-    Put& put = member->puts.at(operation);
+    Put& put = member->puts.own().at(operation);
     put.overtaken = std::max(put.overtaken, by);
   }
 }
 
 uint64_t Puts::inFlight() const {
   uint64_t puts = 0;
-  for (const auto& [node, member] : membership_.all()) puts += member->puts.size();
+  for (const auto& [node, member] : membership_.all()) puts += member->puts->size();
   return puts;
 }
 
 Duration Puts::oldest(Time now) const {
   Duration age{0};
   for (const auto& [node, member] : membership_.all()) {
-    for (const auto& [id, put] : member->puts) age = std::max(age, now - put.since);
+    for (const auto& [id, put] : *member->puts) age = std::max(age, now - put.since);
   }
   return age;
 }

@@ -46,6 +46,8 @@ class Puts {
   // The value could not be brought to that node.
   void cannotArrive(const OfPut&, const std::string& node);
   void memberEnded(Member&);
+  // At the end of the master.
+  static void forget(Member& member) { member.puts.own().clear(); }
 
   // The puts under way of the key are to know of that.
   static void overtaken(KeyEntry&, Overtaken by);

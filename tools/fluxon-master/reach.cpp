@@ -14,10 +14,10 @@ std::vector<Member*> candidates(const Membership& membership, const Member& aske
     c.self = member.get() == &asker;
     c.sameHost = sameHost(*member, asker);
     c.sameLabel = member->registration().label == asker.registration().label;
-    c.ssd = bool(member->ssdLife);
+    c.ssd = bool(*member->ssdLife);
     c.capacityBytes = member->space.capacity();
     c.usedBytes = member->space.capacity() - member->space.freeBytes();
-    c.age = now - member->joinedAt;
+    c.age = now - *member->joinedAt;
     candidates.push_back(c);
     reached.push_back(member.get());
   }

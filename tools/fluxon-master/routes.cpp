@@ -31,7 +31,7 @@ void Routes::end(KeyEntry& entry, PutId below) {
 
 void Routes::add(KeyEntry& entry, Replica replica) {
   if (replica.ssd) {
-    replica.member->onSsd[replica.ssd].insert(&entry);
+    replica.member->onSsd.own()[replica.ssd].insert(&entry);
   } else {
     replica.member->space.route(replica.offset, &entry, entry.hash, bool(entry.lease));
   }
@@ -42,9 +42,9 @@ void Routes::add(KeyEntry& entry, Replica replica) {
 // What its member knows of a replica that is taken out of the route.
 void Routes::unlink(KeyEntry& entry, const Replica& replica) {
   if (!replica.ssd) return replica.member->space.unroute(replica.offset);
-  const auto life = replica.member->onSsd.find(replica.ssd);
+  const auto life = replica.member->onSsd.own().find(replica.ssd);
   life->second.erase(&entry);
-  if (life->second.empty()) replica.member->onSsd.erase(life);
+  if (life->second.empty()) replica.member->onSsd.own().erase(life);
 }
 
 void Routes::drop(KeyEntry& entry, const Member& member, Medium medium) {
@@ -94,8 +94,8 @@ void Routes::sweepSlice() {
       continue;
     }
     const auto life =
-        std::find_if(member.onSsd.begin(), member.onSsd.end(), [&](const auto& each) { return all || each.first != member.ssdLife; });
-    if (life == member.onSsd.end()) return sweeps_.pop_front();
+        std::find_if(member.onSsd->begin(), member.onSsd->end(), [&](const auto& each) { return all || each.first != *member.ssdLife; });
+    if (life == member.onSsd->end()) return sweeps_.pop_front();
     lose(**life->second.begin(), member, Medium::ssd);
   }
 }

@@ -69,7 +69,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
       auto out = list[i++];
       const char* state = member->state == MemberState::left        ? "left"
                           : member->state == MemberState::fenced    ? "fenced"
-                          : !member->connected                      ? "silent"
+                          : !member->connected()                    ? "silent"
                           : member->state == MemberState::reporting ? "reporting"
                           : member->draining()                      ? "draining"
                                                                     : "joined";
@@ -78,7 +78,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
       out.setIncarnation(member->incarnation().value);
       out.setPid(member->registration().pid);
       out.setHttp(member->registration().http);
-      out.setLeaseLeftMs(member->lives() ? (member->leaseEnd - bootTime()).ms() : 0);
+      out.setLeaseLeftMs(member->lives() ? (*member->leaseEnd - bootTime()).ms() : 0);
       const MemberSpace& space = member->space;
       out.setSegmentBytes(space.capacity());
       out.setLink(member->registration().link);
@@ -93,7 +93,7 @@ class Service::OperatorServer final : public schema::Operator::Server {
       out.setRetiredBytes(space.bytes(Use::unrouted));
       out.setReplicas(space.replicas());
       out.setWaitingPuts(member->shortage.waiting().size());
-      out.setSsdLife(member->ssdLife.value);
+      out.setSsdLife(member->ssdLife->value);
       out.setSsdReplicas(member->ssdReplicas());
     }
     return kj::READY_NOW;
@@ -356,7 +356,7 @@ void Service::taskFailed(kj::Exception&& error) { log::error(std::string("task: 
 std::string Service::health(bool& healthy) const {
   uint64_t joined = 0, silent = 0;
   for (const auto& [node, member] : core_.members()) {
-    if (member->lives()) ++(member->connected ? joined : silent);
+    if (member->lives()) ++(member->connected() ? joined : silent);
   }
   healthy = writer_.error().ok();
   return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") +

@@ -18,7 +18,7 @@ constexpr size_t kReplicasToKeepAhead = 32;
 void SpaceQueue::reserve(Member& member, OperationId id, const rpc::Reserve& request) {
   rpc::Reserved reserved;
   // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
-  const bool none = hasLine(member) || member.draining() || (membership_.anySsd() && !member.ssdLife);
+  const bool none = hasLine(member) || member.draining() || (membership_.anySsd() && !*member.ssdLife);
   for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
     const std::optional<Extent> extent = member.space.allocate(request.extentBytes, Use::reserved);
     if (!extent) break;
@@ -78,7 +78,7 @@ void SpaceQueue::serve(Member& member, Time now) {
 
 // Victims alone do not make room: what the owner has ahead of puts is to come back.
 void SpaceQueue::askReserve(Member& member) {
-  if (!member.shortage.any() || !member.connected || member.space.bytes(Use::reserved) == 0) return;
+  if (!member.shortage.any() || !member.connected() || member.space.bytes(Use::reserved) == 0) return;
   FLUXON_MARK("master: a reserve is asked back");
   out_.tell(member, rpc::Shrink());
 }

@@ -13,7 +13,7 @@ bool isGone(Code code) { return code == Code::miss || code == Code::corrupt || c
 // What was there is readable no longer, and leaves the routes in slices: no next term is told of it.
 void SsdReplicas::life(Member& member, OperationId id, const rpc::SsdLife& ssd) {
   const Incarnation life = ssd.life;
-  if (life != member.ssdLife && !member.onSsd.empty()) {
+  if (life != member.ssdLife && !member.onSsd->empty()) {
     FLUXON_MARK("master: what was on an SSD is gone");
     routes_.sweep(member, Routes::Sweep::earlierSsds);
   }
@@ -29,7 +29,7 @@ void SsdReplicas::commit(Member& member, OperationId id, const rpc::SsdCommit& c
     // Nor what has a key lease: an SSD does not know of it, and a next term would take it for good.
     const bool current = entry && !entry->change && entry->putId == item.putId && entry->bytes == item.bytes && !entry->lease;
     const Replica* const here = current ? replicaOf(*entry, member, Medium::memory) : nullptr;
-    if (!here || !member.ssdLife) {
+    if (!here || !*member.ssdLife) {
       FLUXON_MARK("master: a commit to an SSD comes too late");
       ++counters_.ssdCommitsIgnored;
       taken.ignored.push_back(i);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 
 #include "outgoing.h"
 #include "space_queue.h"
@@ -17,6 +18,14 @@
 #include "transfers.h"
 
 namespace fluxon::master {
+
+// A get that is answered when the value can be fetched from where the source brings it from its SSD.
+struct StagedGet {
+  MemberRef member;  // who asked
+  OperationId id;    // of the request, and of its transfer
+  rpc::GetStart request;
+  unsigned stagings = 0;  // that have failed it before
+};
 
 class Staging {
  public:
@@ -43,6 +52,16 @@ class Staging {
   Transfers& transfers_;
   SsdReplicas& ssds_;
   Again again_;
+  struct Waits {
+    MemberRef source;
+    StagedGet get;
+  };
+  struct Place {
+    MemberRef source;
+    uint64_t offset;  // of the extent there that comes free
+  };
+  std::map<OrderId, Waits> waiting_;  // by their Stage, while somebody still wants it
+  std::map<OrderId, Place> places_;   // by their Unstage
 };
 
 }  // namespace fluxon::master

@@ -9,7 +9,7 @@ namespace fluxon::master {
 
 Transfer& Transfers::begin(Member& to, OperationId get, Transfer transfer) {
   transfer.key->transfers.emplace_back(to, get);
-  return to.transfers.emplace(get, std::move(transfer)).first->second;
+  return to.transfers.own().emplace(get, std::move(transfer)).first->second;
 }
 
 OrderId Transfers::replicate(const KeyEntry& entry, Member& source, Member& to, std::optional<rpc::Exported> exported, uint64_t timeLeftMs,
@@ -19,7 +19,7 @@ OrderId Transfers::replicate(const KeyEntry& entry, Member& source, Member& to, 
       to,
       rpc::Replicate{{}, std::string(entry.key), transfer.putId, transfer.bytes, transfer.offset, peerOf(source), exported, timeLeftMs});
   transfer.key->transfers.emplace_back(to, id);
-  to.transfers.emplace(id, std::move(transfer));
+  to.transfers.own().emplace(id, std::move(transfer));
   return id;
 }
 
@@ -32,28 +32,28 @@ bool Transfers::bringHome(Member& member, Put& put, Time now) {
 }
 
 void Transfers::unwanted(Member& home, OrderId copy) {
-  const auto found = home.transfers.find(copy);
-  if (found == home.transfers.end()) return;
+  const auto found = home.transfers.own().find(copy);
+  if (found == home.transfers->end()) return;
   FLUXON_MARK("master: a put is given up whose copy is under way");
   found->second.purpose = std::monostate();
 }
 
 void Transfers::taken(Member& home, OrderId copy) {
-  const auto found = home.transfers.find(copy);
+  const auto found = home.transfers.own().find(copy);
   std::erase(found->second.key->transfers, std::pair(MemberRef(home), TransferId(copy)));
-  home.transfers.erase(found);
+  home.transfers.own().erase(found);
 }
 
 void Transfers::drop(Member& member, TransferId id, Place place) {
-  const auto found = member.transfers.find(id);
+  const auto found = member.transfers.own().find(id);
   const Transfer transfer = std::move(found->second);
-  member.transfers.erase(found);
+  member.transfers.own().erase(found);
   std::erase(transfer.key->transfers, std::pair(MemberRef(member), id));
   if (place == Place::written) member.space.unroute(transfer.offset);
   if (place == Place::unheardOf) member.space.free(transfer.offset);
   Member* const source = transfer.source.living();
   if (!source) FLUXON_MARK("master: the source of a transfer ends");
-  if (transfer.stage && source) events_.notStaged(*source, *transfer.stage);
+  if (transfer.stage && source && place != Place::unheardOf) events_.notStaged(*source, *transfer.stage);
   if (const auto* const put = std::get_if<OfPut>(&transfer.purpose)) return events_.cannotArrive(*put, member.node());
   if (const auto* const spread = std::get_if<std::shared_ptr<Spread>>(&transfer.purpose)) {
     const Spread& asked = **spread;
@@ -65,21 +65,21 @@ void Transfers::drop(Member& member, TransferId id, Place place) {
 void Transfers::getDone(Member& member, OperationId id, const rpc::GetDone& done, Time now) { ended(member, id, done.get, done.code, now); }
 
 void Transfers::replicateDone(Member& member, OperationId id, const rpc::ReplicateDone& done, Time now) {
-  const auto found = member.transfers.find(done.order);
-  if (found == member.transfers.end()) return out_.reply(member, id, rpc::CopyEnded());
+  const auto found = member.transfers->find(done.order);
+  if (found == member.transfers->end()) return out_.reply(member, id, rpc::CopyEnded());
   const Transfer& transfer = found->second;
   // The only copy of a put that waits for it is published from here.
   const auto* const put = done.code == Code::ok ? std::get_if<OfPut>(&transfer.purpose) : nullptr;
   if (put && transfer.key->change) return events_.defer(*transfer.key, member, {id, done});
-  member.orders.erase(done.order);
+  Outgoing::over(member, done.order);
   if (!put) return ended(member, id, done.order, done.code, now);
   const OfPut its = *put;
   events_.arrived(its, {member, done.order, id}, now);
 }
 
 void Transfers::ended(Member& member, OperationId request, TransferId id, Code code, Time now) {
-  const auto found = member.transfers.find(id);
-  if (found == member.transfers.end()) return out_.reply(member, request, rpc::CopyEnded());
+  const auto found = member.transfers->find(id);
+  if (found == member.transfers->end()) return out_.reply(member, request, rpc::CopyEnded());
   const Transfer& transfer = found->second;
   KeyEntry& entry = *transfer.key;
   const MemberRef source = transfer.source;
@@ -139,19 +139,19 @@ void Transfers::spread(Member& member, OperationId id, const rpc::Spread& reques
 }
 
 void Transfers::memberEnded(Member& member) {
-  while (!member.transfers.empty()) drop(member, member.transfers.begin()->first, Place::kept);
+  while (!member.transfers->empty()) drop(member, member.transfers->begin()->first, Place::kept);
 }
 
 size_t Transfers::durable(const KeyEntry& entry) {
   size_t durable = 0;
-  for (const auto& [member, id] : entry.transfers) durable += member->transfers.at(id).durable;
+  for (const auto& [member, id] : entry.transfers) durable += member->transfers->at(id).durable;
   return durable;
 }
 
 size_t Transfers::movingFrom(const Member& member) const {
   size_t moving = 0;
   for (const auto& [node, other] : membership_.all()) {
-    for (const auto& [id, transfer] : other->transfers)
+    for (const auto& [id, transfer] : *other->transfers)
       moving += transfer.source == member && !std::holds_alternative<OfPut>(transfer.purpose);
   }
   return moving;
@@ -159,14 +159,14 @@ size_t Transfers::movingFrom(const Member& member) const {
 
 uint64_t Transfers::underWay() const {
   uint64_t sum = 0;
-  for (const auto& [node, member] : membership_.all()) sum += member->transfers.size();
+  for (const auto& [node, member] : membership_.all()) sum += member->transfers->size();
   return sum;
 }
 
 Duration Transfers::oldest(Time now) const {
   Duration age{0};
   for (const auto& [node, member] : membership_.all()) {
-    for (const auto& [id, transfer] : member->transfers) age = std::max(age, now - transfer.since);
+    for (const auto& [id, transfer] : *member->transfers) age = std::max(age, now - transfer.since);
   }
   return age;
 }

@@ -63,10 +63,12 @@ class Transfers {
   // What a copy has brought home is the value now.
   void taken(Member& home, OrderId copy);
   // What becomes of the extent of a transfer that is over.
-  enum class Place { kept, written, unheardOf };
+  enum class Place { kept, written, unheardOf };  // unheardOf: nor is anything staged for it
   // The transfer is over; whoever waited for it is answered. The entry of its key may be gone after it.
   void drop(Member&, TransferId, Place);
   void memberEnded(Member&);
+  // At the end of the master.
+  static void forget(Member& member) { member.transfers.own().clear(); }
 
   // Copies of the version that are to become replicas.
   static size_t durable(const KeyEntry&);

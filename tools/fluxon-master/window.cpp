@@ -28,8 +28,8 @@ struct QuestionOf {
     return Question{remove.key, true, !entry || !entry->routed(), false, remove.timeLeftMs};
   }
   std::optional<Question> operator()(const rpc::PutDone& done) const {
-    const auto put = member.puts.find(done.put);
-    if (put == member.puts.end()) return std::nullopt;
+    const auto put = member.puts->find(done.put);
+    if (put == member.puts->end()) return std::nullopt;
     return Question{std::string(put->second.key->key), true, put->second.mode.onExisting == PutMode::OnExisting::reject};
   }
   std::optional<Question> operator()(const rpc::PutReserved& put) const {
@@ -87,9 +87,7 @@ bool Window::offersLastTerm(const rpc::Registration& registration) const {
 
 void Window::registered(Member& member, Time now) {
   if (!open()) return;
-  // A lease of the last term may be longer than one of this.
-  member.leaseEnd = std::max(member.leaseEnd, leasesEnd_);
-  if (member.inWindow || member.before) listed(member, member.leaseEnd);
+  if (member.listing == Listing::ofLastTerm || member.listing == Listing::ofBefore) listed(member, member.leaseEnd);
   settle(now);
 }
 
@@ -125,14 +123,14 @@ void Window::tick(Time now, Time heard) {
   for (const std::string& node : late) {
     const auto found = members_.find(node);
     const MemberRef member = found == members_.end() ? MemberRef() : MemberRef(*found->second);
-    if (member && member->state == MemberState::reporting && member->inWindow) {
+    if (member && member->state == MemberState::reporting && member->listing == Listing::ofLastTerm) {
       FLUXON_MARK("master: a member whose inventory makes no progress is given up");
       events_.giveUp(*member, now);
     }
     Expected& expected = expected_.at(node);
     expected.givenUp = record_.version();
     const Incarnation life = record_.lifeOf(node);
-    if (life && !(member && member->complete && life == member->incarnation())) {
+    if (life && !(member && member->listing == Listing::complete && life == member->incarnation())) {
       FLUXON_MARK("master: the recovery window ends without a node");
       expected.givenUp = record_.set(node, Incarnation());
     }

@@ -56,6 +56,8 @@ class Window {
   Window(Term, Time leasesEnd, Outgoing&, Routes&, Bounds&, Record&, const Members&, Events);
 
   bool open() const { return !expected_.empty(); }
+  // No lease of the last term ends later.
+  Time leasesEnd() const { return leasesEnd_; }
 
   // What cannot be answered while the window is open waits. True: it does.
   bool holds(Member&, const rpc::Request&, Time now);
