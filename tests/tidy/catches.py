@@ -75,7 +75,7 @@ CASES = [
     (
         "documentation of no metric",
         "metrics",
-        replace("tools/fluxon-master/service.cpp", '"fluxon_master_keys"', '"fluxon_master_names"'),
+        replace("tools/fluxon-master/metrics.cpp", '"fluxon_master_keys"', '"fluxon_master_names"'),
         "fluxon_master_keys",
     ),
     ("a field without documentation", "metrics", replace("man/fluxon-master.8", ".It Va silent\n", ""), "silent"),

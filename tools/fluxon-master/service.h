@@ -1,4 +1,5 @@
 // The RPC edge of the master: connections of owners and operators, the state file, time. All decisions are in MasterCore.
+// Operators: operator_server.h; the page of metrics: metrics.cpp.
 // Handlers finish within the call or hand their work to the service's own TaskSet: a caller that goes away cancels its waiting,
 // not the work.
 #pragma once
