@@ -167,6 +167,12 @@ int run(const Options& options) {
 #define FLUXON_SHOW(name) std::printf("%s %llu, ", #name, static_cast<unsigned long long>(sum.tally.name));
   FLUXON_TALLY(FLUXON_SHOW)
 #undef FLUXON_SHOW
+  const auto show = [](const char* name, const char*, uint64_t value) {
+    std::printf("%s %llu, ", name, static_cast<unsigned long long>(value));
+  };
+  sum.tally.masters.each(show);
+  sum.tally.owners.each(show);
+  sum.tally.ssdds.each(show);
   std::printf("\n");
   for (size_t i = 0; i < markCount() && options.marks > 0; ++i) {
     std::printf("mark %-60s %llu\n", __start_fluxon_marks[i].name, static_cast<unsigned long long>(sum.marks[i]));

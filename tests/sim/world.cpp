@@ -12,21 +12,13 @@ constexpr Duration kMinute = seconds(60);
 
 }  // namespace
 
-void Tally::count(const master::MasterCounters& m) {
-  published += m.putsPublished, overwritten += m.putsOverwritten, evicted += m.evictions, invalidated += m.invalidations;
-  fenced += m.fenced, noSpace += m.noSpace, fetches += m.fetches, replicas += m.replicasMade, elsewhere += m.placedElsewhere;
-  revived += m.revived;
-}
-void Tally::count(const owner::OwnerCounters& o) {
-  temporary += o.temporary, copies += o.copiesOrdered, fromReserve += o.putsFromReserve, rejoins += o.rejoins;
-  persists += o.persists, persistsTaken += o.persistsTaken, ssdLoads += o.ssdLoads, staged += o.staged;
-  ssdEvicted += o.ssdEvicted, ssdLost += o.ssdLost;
-}
-void Tally::count(const ssdd::SsdCounters& s) { ssdDamaged += s.damaged; }
 void Tally::add(const Tally& other) {
 #define FLUXON_ADD(name) name += other.name;
   FLUXON_TALLY(FLUXON_ADD)
 #undef FLUXON_ADD
+  masters.add(other.masters);
+  owners.add(other.owners);
+  ssdds.add(other.ssdds);
 }
 
 World::World(Options options)

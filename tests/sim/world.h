@@ -36,26 +36,24 @@ namespace fluxon::sim {
 constexpr Duration kDeadline = milliseconds(200);  // of a client's call
 
 // What happened in a run, summed over runs.
-struct Tally {
-  uint64_t operations = 0, reads = 0, givenUp = 0, messages = 0, cuts = 0, partitions = 0, stops = 0, busy = 0, moves = 0, ownerKills = 0,
-           filesLost = 0, masterKills = 0, crashes = 0, diskFaults = 0, tornSectors = 0, orderlyStops = 0, left = 0, clientsDead = 0;
-  uint64_t published = 0, overwritten = 0, evicted = 0, invalidated = 0, fenced = 0, noSpace = 0, fetches = 0, replicas = 0, elsewhere = 0,
-           revived = 0, temporary = 0, copies = 0, fromReserve = 0, rejoins = 0, endedMidway = 0;
-  uint64_t ssddKills = 0, persists = 0, persistsTaken = 0, ssdLoads = 0, staged = 0, ssdEvicted = 0, ssdLost = 0, ssdDamaged = 0;
-  void count(const master::MasterCounters&);
-  void count(const owner::OwnerCounters&);
-  void count(const ssdd::SsdCounters&);
-  void add(const Tally&);
-};
-// Each counter with its name.
 // clang-format off
 #define FLUXON_TALLY(X) \
   X(operations) X(reads) X(givenUp) X(messages) X(cuts) X(partitions) X(stops) X(busy) X(moves) X(ownerKills) X(filesLost) \
-  X(masterKills) X(crashes) X(diskFaults) X(tornSectors) X(orderlyStops) X(left) X(clientsDead) X(published) X(overwritten) \
-  X(evicted) X(invalidated) X(fenced) X(noSpace) X(fetches) X(replicas) X(elsewhere) X(revived) X(temporary) X(copies) \
-  X(fromReserve) X(rejoins) X(endedMidway) X(ssddKills) X(persists) X(persistsTaken) X(ssdLoads) X(staged) X(ssdEvicted) \
-  X(ssdLost) X(ssdDamaged)
+  X(masterKills) X(crashes) X(diskFaults) X(tornSectors) X(orderlyStops) X(left) X(clientsDead) X(endedMidway) X(ssddKills)
 // clang-format on
+struct Tally {
+#define FLUXON_DECLARE(name) uint64_t name = 0;
+  FLUXON_TALLY(FLUXON_DECLARE)
+#undef FLUXON_DECLARE
+  master::MasterCounters masters;
+  owner::OwnerCounters owners;
+  ssdd::SsdCounters ssdds;
+
+  void count(const master::MasterCounters& counters) { masters.add(counters); }
+  void count(const owner::OwnerCounters& counters) { owners.add(counters); }
+  void count(const ssdd::SsdCounters& counters) { ssdds.add(counters); }
+  void add(const Tally&);
+};
 
 class World {
  public:

@@ -294,8 +294,8 @@ def check_config(tree, options):
 def check_metrics(tree, _):
     """Every metric, event and /health field of a service is on its page."""
     for tool in ("fluxon-master", "fluxon-owner", "fluxon-ssdd"):
-        source, page = f"tools/{tool}/*.cpp", PAGES[tool]
-        text = "".join(tree.text(name) for name in tree.match(f"tools/{tool}/.*[.]cpp"))
+        source, page = f"tools/{tool}", PAGES[tool]
+        text = "".join(tree.text(name) for name in tree.match(f"tools/{tool}/.*[.](cpp|h)"))
         prefix = tool.replace("-", "_") + "_"
         code = {name for name in re.findall(r'"(fluxon_[a-z0-9_]+)"', text)}
         for name in sorted(code):

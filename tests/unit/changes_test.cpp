@@ -121,7 +121,7 @@ TEST_CASE("changes: a put that was overtaken by a delete is overwritten, one tha
     CHECK(w.outbox.code(a, request) == Code::exists);
   }
   CHECK_FALSE(bool(w.route("k")));
-  CHECK(w.changes.counters().putsRefused == 2);
+  CHECK(w.changes.counters().putsRefusedAtEnd == 2);
 }
 
 TEST_CASE("changes: what waits for the change of its key goes on after it, in its order") {

@@ -26,7 +26,7 @@ void Changes::publish(Member& member, OperationId request, Put put, Time now, Co
   if (rejects && (put.overtaken != Overtaken::no || readable(entry))) {
     if (put.overtaken == Overtaken::byPut) FLUXON_MARK("master: a put that rejects an existing key is done after another one of the key");
     if (put.overtaken == Overtaken::byDelete) FLUXON_MARK("master: a put that rejects an existing key is done after a delete of the key");
-    ++counters_.putsRefused;
+    ++counters_.putsRefusedAtEnd;
     events_.putGivenUp(member, put.operation);
     out_.refuse(member, request, Code::exists);
     return unwanted();
@@ -41,7 +41,7 @@ void Changes::publish(Member& member, OperationId request, Put put, Time now, Co
   if (put.lease && !routes_.leases().find(put.lease)) {
     // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
     FLUXON_MARK("master: a put is done after the end of its key lease");
-    ++counters_.putsRefused;
+    ++counters_.putsRefusedAtEnd;
     const std::string key(entry.key);
     events_.putGivenUp(member, put.operation);
     out_.refuse(member, request, Code::noLease);

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counters.h"
 #include "invalidations.h"
 #include "membership.h"
 #include "outgoing.h"
@@ -29,8 +30,13 @@
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_CHANGE_COUNTERS(X)                                                                                     \
+  X(putsPublished, "fluxon_master_puts_published_total", "Puts that became the route of their key.")                         \
+  X(putsOverwritten, "fluxon_master_puts_overwritten_total", "Puts that were overwritten or deleted before they were done.") \
+  X(removes, "fluxon_master_removes_total", "Deletes.")
 struct ChangeCounters {
-  uint64_t putsPublished = 0, putsOverwritten = 0, putsRefused = 0, removes = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_CHANGE_COUNTERS)
+  uint64_t putsRefusedAtEnd = 0;
 };
 
 class Changes {

@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "base/counters.h"
 #include "changes.h"
 #include "outgoing.h"
 #include "routes.h"
@@ -17,8 +18,13 @@
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_GET_COUNTERS(X)                                                                \
+  X(gets, "fluxon_master_gets_total", "Gets that reached the master.")                               \
+  X(getMisses, "fluxon_master_get_misses_total", "Gets that reached the master and found no route.") \
+  X(fetches, "fluxon_master_fetches_total", "Gets whose value was on another host.")                 \
+  X(ssdLoads, "fluxon_master_ssd_loads_total", "Gets whose value was to be brought from an SSD.")
 struct GetCounters {
-  uint64_t gets = 0, getMisses = 0, fetches = 0, ssdLoads = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_GET_COUNTERS)
 };
 
 class Gets {

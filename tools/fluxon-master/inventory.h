@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 
+#include "base/counters.h"
 #include "invalidations.h"
 #include "membership.h"
 #include "outgoing.h"
@@ -23,8 +24,11 @@
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_INVENTORY_COUNTERS(X)                                                                  \
+  X(revived, "fluxon_master_inventory_taken_total", "Values of an owner's last life that are served again.") \
+  X(inventoryRefused, "fluxon_master_inventory_refused_total", "Values of an owner's last life that had to go.")
 struct InventoryCounters {
-  uint64_t revived = 0, inventoryRefused = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_INVENTORY_COUNTERS)
 };
 
 class Inventory {

@@ -2,14 +2,16 @@
 // when the last of these changes is over. One thread.
 #pragma once
 
+#include "base/counters.h"
 #include "changes.h"
 #include "outgoing.h"
 #include "routes.h"
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_LEASE_COUNTERS(X) X(leasesExpired, "fluxon_master_key_leases_expired_total", "Key leases whose time ran out.")
 struct LeaseCounters {
-  uint64_t leasesExpired = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_LEASE_COUNTERS)
 };
 
 class Leases {

@@ -216,39 +216,10 @@ Time MasterCore::nextWake() const {
 }
 
 MasterCounters MasterCore::counters() const {
-  const PutCounters& puts = puts_.counters();
-  const ChangeCounters& changes = changes_.counters();
-  const SpaceCounters& space = space_.counters();
-  const GetCounters& gets = gets_.counters();
-  const TransferCounters& transfers = transfers_.counters();
-  const SsdCounters& ssds = ssds_.counters();
-  return {
-      .putsStarted = puts.putsStarted,
-      .putsPublished = changes.putsPublished,
-      .putsOverwritten = changes.putsOverwritten,
-      .putsRefused = puts.putsRefused + changes.putsRefused,
-      .putsAborted = puts.putsAborted,
-      .noSpace = space.noSpace,
-      .gets = gets.gets,
-      .getMisses = gets.getMisses,
-      .removes = changes.removes,
-      .evictions = space.evictions,
-      .evictionsBusy = space.evictionsBusy,
-      .invalidations = invalidations_.total(),
-      .fenced = membership_.counters().fenced,
-      .leasesExpired = leases_.counters().leasesExpired,
-      .fetches = gets.fetches,
-      .replicasMade = transfers.replicasMade,
-      .transfersFailed = transfers.transfersFailed,
-      .placedElsewhere = puts.placedElsewhere,
-      .revived = inventory_.counters().revived,
-      .inventoryRefused = inventory_.counters().inventoryRefused,
-      .ssdCommits = ssds.ssdCommits,
-      .ssdCommitsIgnored = ssds.ssdCommitsIgnored,
-      .ssdEvictions = ssds.ssdEvictions,
-      .ssdLoads = gets.ssdLoads,
-      .ssdLoadsFailed = ssds.ssdLoadsFailed,
-  };
+  MasterCounters all{{puts_.counters(), changes_.counters(), space_.counters(), gets_.counters(), transfers_.counters(), ssds_.counters(),
+                      membership_.counters(), leases_.counters(), inventory_.counters(), CoreCounters{invalidations_.total()}}};
+  all.putsRefused += all.putsRefusedAtEnd;
+  return all;
 }
 
 }  // namespace fluxon::master

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counters.h"
 #include "changes.h"
 #include "drains.h"
 #include "gets.h"
@@ -55,12 +56,13 @@ struct Settings {
 };
 
 // Totals since start, for metrics: those of the parts.
-struct MasterCounters {
-  uint64_t putsStarted, putsPublished, putsOverwritten, putsRefused, putsAborted, noSpace;
-  uint64_t gets, getMisses, removes, evictions, evictionsBusy, invalidations, fenced, leasesExpired;
-  uint64_t fetches, replicasMade, transfersFailed, placedElsewhere, revived, inventoryRefused;
-  uint64_t ssdCommits, ssdCommitsIgnored, ssdEvictions, ssdLoads, ssdLoadsFailed;
+#define FLUXON_MASTER_CORE_COUNTERS(X) \
+  X(invalidations, "fluxon_master_invalidations_total", "Replicas of other owners invalidated by an overwrite or delete.")
+struct CoreCounters {
+  FLUXON_COUNTERS(FLUXON_MASTER_CORE_COUNTERS)
 };
+struct MasterCounters : CounterSet<PutCounters, ChangeCounters, SpaceCounters, GetCounters, TransferCounters, SsdCounters,
+                                   MembershipCounters, LeaseCounters, InventoryCounters, CoreCounters> {};
 
 class MasterCore {
  public:

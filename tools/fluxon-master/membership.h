@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 
+#include "base/counters.h"
 #include "outgoing.h"
 #include "record.h"
 #include "routes.h"
@@ -24,8 +25,9 @@
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_MEMBERSHIP_COUNTERS(X) X(fenced, "fluxon_master_owners_fenced_total", "Incarnations of owners fenced.")
 struct MembershipCounters {
-  uint64_t fenced = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_MEMBERSHIP_COUNTERS)
 };
 
 class Membership {

@@ -7,7 +7,6 @@ namespace fluxon::master {
 
 std::string Service::metrics() const {
   rpc::MetricsPage page;
-  const MasterCounters& c = core_.counters();
   const auto loop = [&](const char* name, const char* help, Duration value) {
     page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
   };
@@ -27,32 +26,7 @@ std::string Service::metrics() const {
   page.gauge("fluxon_master_oldest_transfer_seconds", "Age of the oldest copy on its way from owner to owner, 0 without one.",
              static_cast<double>(core_.oldestTransfer(bootTime()).ns) * 1e-9);
   const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
-  counter("fluxon_master_puts_started_total", "Puts begun.", c.putsStarted);
-  counter("fluxon_master_puts_published_total", "Puts that became the route of their key.", c.putsPublished);
-  counter("fluxon_master_puts_overwritten_total", "Puts that were overwritten or deleted before they were done.", c.putsOverwritten);
-  counter("fluxon_master_puts_refused_total", "Puts refused: key exists, in flight, no lease, bad size or key.", c.putsRefused);
-  counter("fluxon_master_puts_aborted_total", "Puts given up by their writer.", c.putsAborted);
-  counter("fluxon_master_puts_nospace_total", "Puts that found no space by their deadline.", c.noSpace);
-  counter("fluxon_master_gets_total", "Gets that reached the master.", c.gets);
-  counter("fluxon_master_get_misses_total", "Gets that reached the master and found no route.", c.getMisses);
-  counter("fluxon_master_removes_total", "Deletes.", c.removes);
-  counter("fluxon_master_evictions_total", "Replicas evicted.", c.evictions);
-  counter("fluxon_master_evictions_busy_total", "Victims that were being read and stayed.", c.evictionsBusy);
-  counter("fluxon_master_invalidations_total", "Replicas of other owners invalidated by an overwrite or delete.", c.invalidations);
-  counter("fluxon_master_fetches_total", "Gets whose value was on another host.", c.fetches);
-  counter("fluxon_master_replicas_made_total", "Copies that became replicas.", c.replicasMade);
-  counter("fluxon_master_transfers_failed_total", "Copies that failed.", c.transfersFailed);
-  counter("fluxon_master_ssd_commits_total", "Values that came to an SSD.", c.ssdCommits);
-  counter("fluxon_master_ssd_commits_ignored_total", "Values that came to an SSD too late: they were overwritten, deleted or evicted.",
-          c.ssdCommitsIgnored);
-  counter("fluxon_master_ssd_evicted_total", "Values that an SSD gave up by itself.", c.ssdEvictions);
-  counter("fluxon_master_ssd_loads_total", "Gets whose value was to be brought from an SSD.", c.ssdLoads);
-  counter("fluxon_master_ssd_loads_failed_total", "Values that were not on the SSD any more when a get asked for them.", c.ssdLoadsFailed);
-  counter("fluxon_master_puts_elsewhere_total", "Puts whose value went to another owner than the one that was asked.", c.placedElsewhere);
-  counter("fluxon_master_inventory_taken_total", "Values of an owner's last life that are served again.", c.revived);
-  counter("fluxon_master_inventory_refused_total", "Values of an owner's last life that had to go.", c.inventoryRefused);
-  counter("fluxon_master_owners_fenced_total", "Incarnations of owners fenced.", c.fenced);
-  counter("fluxon_master_key_leases_expired_total", "Key leases whose time ran out.", c.leasesExpired);
+  core_.counters().each(counter);
   counter("fluxon_master_joins_refused_total", "Registrations of owners that were refused.", refusedJoins_.total());
   counter("fluxon_master_log_lines_dropped_total", "Lines of the log that standard error did not take.", log::dropped());
   counter("fluxon_master_connections_refused_total", "Connections refused before they could ask anything.", refusals_.count());

@@ -10,6 +10,7 @@
 #include <string>
 #include <variant>
 
+#include "base/counters.h"
 #include "changes.h"
 #include "membership.h"
 #include "outgoing.h"
@@ -20,8 +21,13 @@
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_PUT_COUNTERS(X)                                                                                   \
+  X(putsStarted, "fluxon_master_puts_started_total", "Puts begun.")                                                     \
+  X(putsRefused, "fluxon_master_puts_refused_total", "Puts refused: key exists, in flight, no lease, bad size or key.") \
+  X(putsAborted, "fluxon_master_puts_aborted_total", "Puts given up by their writer.")                                  \
+  X(placedElsewhere, "fluxon_master_puts_elsewhere_total", "Puts whose value went to another owner than the one that was asked.")
 struct PutCounters {
-  uint64_t putsStarted = 0, putsRefused = 0, putsAborted = 0, placedElsewhere = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_PUT_COUNTERS)
 };
 
 class Puts {

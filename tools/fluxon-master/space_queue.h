@@ -9,14 +9,19 @@
 
 #include <functional>
 
+#include "base/counters.h"
 #include "membership.h"
 #include "outgoing.h"
 #include "routes.h"
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_SPACE_COUNTERS(X)                                                         \
+  X(noSpace, "fluxon_master_puts_nospace_total", "Puts that found no space by their deadline.") \
+  X(evictions, "fluxon_master_evictions_total", "Replicas evicted.")                            \
+  X(evictionsBusy, "fluxon_master_evictions_busy_total", "Victims that were being read and stayed.")
 struct SpaceCounters {
-  uint64_t noSpace = 0, evictions = 0, evictionsBusy = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_SPACE_COUNTERS)
 };
 
 class SpaceQueue {

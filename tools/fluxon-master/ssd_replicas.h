@@ -11,6 +11,7 @@
 // One thread.
 #pragma once
 
+#include "base/counters.h"
 #include "membership.h"
 #include "outgoing.h"
 #include "routes.h"
@@ -18,8 +19,14 @@
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_SSD_COUNTERS(X)                                                         \
+  X(ssdCommits, "fluxon_master_ssd_commits_total", "Values that came to an SSD.")             \
+  X(ssdCommitsIgnored, "fluxon_master_ssd_commits_ignored_total",                             \
+    "Values that came to an SSD too late: they were overwritten, deleted or evicted.")        \
+  X(ssdEvictions, "fluxon_master_ssd_evicted_total", "Values that an SSD gave up by itself.") \
+  X(ssdLoadsFailed, "fluxon_master_ssd_loads_failed_total", "Values that were not on the SSD any more when a get asked for them.")
 struct SsdCounters {
-  uint64_t ssdCommits = 0, ssdCommitsIgnored = 0, ssdEvictions = 0, ssdLoadsFailed = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_SSD_COUNTERS)
 };
 
 class SsdReplicas {

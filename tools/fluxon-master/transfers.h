@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "base/counters.h"
 #include "membership.h"
 #include "outgoing.h"
 #include "routes.h"
@@ -23,8 +24,11 @@
 
 namespace fluxon::master {
 
+#define FLUXON_MASTER_TRANSFER_COUNTERS(X)                                             \
+  X(replicasMade, "fluxon_master_replicas_made_total", "Copies that became replicas.") \
+  X(transfersFailed, "fluxon_master_transfers_failed_total", "Copies that failed.")
 struct TransferCounters {
-  uint64_t replicasMade = 0, transfersFailed = 0;
+  FLUXON_COUNTERS(FLUXON_MASTER_TRANSFER_COUNTERS)
 };
 
 constexpr uint64_t kCopyMs = 60'000;  // for a copy that no caller's deadline bounds

@@ -27,13 +27,21 @@
 #include <string>
 #include <variant>
 
+#include "base/counters.h"
 #include "publications.h"
 #include "retries.h"
 
 namespace fluxon::owner {
 
+#define FLUXON_OWNER_FLIGHT_COUNTERS(X)                                                             \
+  X(fetches, "fluxon_owner_fetches_total", "Copies from other owners begun.")                       \
+  X(fetchesFailed, "fluxon_owner_fetches_failed_total", "Copies from other owners that failed.")    \
+  X(fetchedBytes, "fluxon_owner_fetched_bytes_total", "Payload bytes of copies from other owners.") \
+  X(temporary, "fluxon_owner_temporary_total", "Copies that did not become replicas.")              \
+  X(copiesOrdered, "fluxon_owner_copies_ordered_total", "Copies made by order of the master.")
 struct FlightCounters {
-  uint64_t fetches = 0, fetchesFailed = 0, fetchedBytes = 0, temporary = 0, copiesOrdered = 0, flightsWithoutSlot = 0;
+  FLUXON_COUNTERS(FLUXON_OWNER_FLIGHT_COUNTERS)
+  uint64_t flightsWithoutSlot = 0;
 };
 
 class Flights {

@@ -10,12 +10,16 @@
 
 #include <string>
 
+#include "base/counters.h"
 #include "flights.h"
 
 namespace fluxon::owner {
 
+#define FLUXON_OWNER_GET_COUNTERS(X)                                                                     \
+  X(ringGets, "fluxon_owner_ring_gets_total", "Gets of this node's clients that came through the ring.") \
+  X(ringMisses, "fluxon_owner_ring_misses_total", "Gets that came through the ring and found nothing.")
 struct GetCounters {
-  uint64_t ringGets = 0, ringMisses = 0;
+  FLUXON_COUNTERS(FLUXON_OWNER_GET_COUNTERS)
 };
 
 class Gets {

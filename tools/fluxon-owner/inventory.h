@@ -17,12 +17,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/counters.h"
 #include "ssd_tier.h"
 
 namespace fluxon::owner {
 
+#define FLUXON_OWNER_INVENTORY_COUNTERS(X)                                                             \
+  X(adopted, "fluxon_owner_adopted_total", "Values of an earlier life or term that are served again.") \
+  X(adoptRefused, "fluxon_owner_adopt_refused_total", "Values of an earlier life or term that had to go.")
 struct InventoryCounters {
-  uint64_t adopted = 0, adoptRefused = 0;
+  FLUXON_COUNTERS(FLUXON_OWNER_INVENTORY_COUNTERS)
 };
 
 class Inventory {

@@ -231,14 +231,11 @@ void OwnerCore::registered(Incarnation incarnation, Duration lease, Time sent, I
 }
 
 OwnerCounters OwnerCore::counters() const {
-  OwnerCounters all{puts_.counters(), gets_.counters(),       flights_.counters(),  stages_.counters(),
-                    ssd_.counters(),  retirement_.counters(), inventory_.counters()};
-  all.removes = questions_.removes();
-  all.refused = replies_.refused();
-  all.rejoins = rejoins_;
+  OwnerCounters all{{puts_.counters(), gets_.counters(), flights_.counters(), stages_.counters(), ssd_.counters(), retirement_.counters(),
+                     inventory_.counters(), CoreCounters()}};
+  all.removes = questions_.removes(), all.refused = replies_.refused(), all.rejoins = rejoins_;
   all.directoryFull = all.putsWithoutSlot + all.flightsWithoutSlot + all.stagesWithoutSlot;
-  all.joinedFlights = controls_.joinedFlights();
-  all.exports = exports_.begun();
+  all.joinedFlights = controls_.joinedFlights(), all.exports = exports_.begun();
   return all;
 }
 

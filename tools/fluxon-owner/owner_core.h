@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counters.h"
 #include "exports.h"
 #include "flights.h"
 #include "gets.h"
@@ -44,9 +45,18 @@
 
 namespace fluxon::owner {
 
-struct OwnerCounters : PutCounters, GetCounters, FlightCounters, StageCounters, SsdCounters, RetirementCounters, InventoryCounters {
-  uint64_t removes = 0, refused = 0, rejoins = 0, directoryFull = 0, joinedFlights = 0, exports = 0;
+#define FLUXON_OWNER_CORE_COUNTERS(X)                                                                                                 \
+  X(removes, "fluxon_owner_removes_total", "Deletes.")                                                                                \
+  X(refused, "fluxon_owner_requests_refused_total", "Reports that the master did not accept.")                                        \
+  X(rejoins, "fluxon_owner_rejoins_total", "Times this owner joined anew after it had joined.")                                       \
+  X(directoryFull, "fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.") \
+  X(joinedFlights, "fluxon_owner_flights_joined_total", "Gets that waited for a copy that was under way.")                            \
+  X(exports, "fluxon_owner_puts_exported_total", "Puts whose value another owner came for.")
+struct CoreCounters {
+  FLUXON_COUNTERS(FLUXON_OWNER_CORE_COUNTERS)
 };
+struct OwnerCounters : CounterSet<PutCounters, GetCounters, FlightCounters, StageCounters, SsdCounters, RetirementCounters,
+                                  InventoryCounters, CoreCounters> {};
 
 class OwnerCore {
  public:

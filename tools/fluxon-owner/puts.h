@@ -23,6 +23,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/counters.h"
 #include "exports.h"
 #include "publications.h"
 #include "reserve.h"
@@ -30,8 +31,15 @@
 
 namespace fluxon::owner {
 
+#define FLUXON_OWNER_PUT_COUNTERS(X)                                                         \
+  X(puts, "fluxon_owner_puts_total", "Puts begun.")                                          \
+  X(putsInline, "fluxon_owner_puts_inline_total", "Puts whose value came with the command.") \
+  X(putsFromReserve, "fluxon_owner_puts_reserved_total", "Puts served from the reserve.")    \
+  X(putsFailed, "fluxon_owner_puts_failed_total", "Puts that were refused or given up.")     \
+  X(putBytes, "fluxon_owner_put_bytes_total", "Payload bytes of committed puts.")
 struct PutCounters {
-  uint64_t puts = 0, putsInline = 0, putsFromReserve = 0, putsFailed = 0, putBytes = 0, putsWithoutSlot = 0;
+  FLUXON_COUNTERS(FLUXON_OWNER_PUT_COUNTERS)
+  uint64_t putsWithoutSlot = 0;
 };
 
 class Puts {

@@ -22,14 +22,20 @@
 #include <variant>
 #include <vector>
 
+#include "base/counters.h"
 #include "key_controls.h"
 #include "master_calls.h"
 #include "standing.h"
 
 namespace fluxon::owner {
 
+#define FLUXON_OWNER_RETIREMENT_COUNTERS(X)                                                                             \
+  X(invalidated, "fluxon_owner_invalidated_total", "Replicas retired because another owner or a delete replaced them.") \
+  X(reclaimed, "fluxon_owner_reclaimed_total", "Replicas given up to eviction.")                                        \
+  X(reclaimBusy, "fluxon_owner_reclaim_busy_total", "Victims that were being read and stayed.")                         \
+  X(scans, "fluxon_owner_scans_total", "Scans of hazard words.")
 struct RetirementCounters {
-  uint64_t invalidated = 0, reclaimed = 0, reclaimBusy = 0, scans = 0;
+  FLUXON_COUNTERS(FLUXON_OWNER_RETIREMENT_COUNTERS)
 };
 
 class Retirement {

@@ -271,52 +271,11 @@ std::string Service::metrics() const {
   age("fluxon_owner_oldest_flight_seconds", "Age of the oldest copy or load under way, 0 without one.", oldest.flight);
   age("fluxon_owner_oldest_export_seconds", "Age of the oldest value that another owner is to come for, 0 without one.", oldest.exported);
   peers_.show(page);
-  const OwnerCounters& c = core_.counters();
-  counter("fluxon_owner_ring_gets_total", "Gets of this node's clients that came through the ring.", c.ringGets);
-  counter("fluxon_owner_ring_misses_total", "Gets that came through the ring and found nothing.", c.ringMisses);
-  counter("fluxon_owner_puts_total", "Puts begun.", c.puts);
-  counter("fluxon_owner_puts_inline_total", "Puts whose value came with the command.", c.putsInline);
-  counter("fluxon_owner_puts_reserved_total", "Puts served from the reserve.", c.putsFromReserve);
-  counter("fluxon_owner_puts_failed_total", "Puts that were refused or given up.", c.putsFailed);
-  counter("fluxon_owner_put_bytes_total", "Payload bytes of committed puts.", c.putBytes);
-  counter("fluxon_owner_removes_total", "Deletes.", c.removes);
-  counter("fluxon_owner_invalidated_total", "Replicas retired because another owner or a delete replaced them.", c.invalidated);
-  counter("fluxon_owner_reclaimed_total", "Replicas given up to eviction.", c.reclaimed);
-  counter("fluxon_owner_reclaim_busy_total", "Victims that were being read and stayed.", c.reclaimBusy);
-  counter("fluxon_owner_fetches_total", "Copies from other owners begun.", c.fetches);
-  counter("fluxon_owner_fetches_failed_total", "Copies from other owners that failed.", c.fetchesFailed);
-  counter("fluxon_owner_fetched_bytes_total", "Payload bytes of copies from other owners.", c.fetchedBytes);
-  counter("fluxon_owner_temporary_total", "Copies that did not become replicas.", c.temporary);
-  counter("fluxon_owner_flights_joined_total", "Gets that waited for a copy that was under way.", c.joinedFlights);
-  counter("fluxon_owner_copies_ordered_total", "Copies made by order of the master.", c.copiesOrdered);
-  counter("fluxon_owner_puts_exported_total", "Puts whose value another owner came for.", c.exports);
-  counter("fluxon_owner_adopted_total", "Values of an earlier life or term that are served again.", c.adopted);
-  counter("fluxon_owner_adopt_refused_total", "Values of an earlier life or term that had to go.", c.adoptRefused);
+  core_.counters().each(counter);
   gauge("fluxon_owner_ssd_attached", "1 while an ssdd is attached.", ssd_.attached());
   gauge("fluxon_owner_ssd_persists", "Values being persisted, or waiting for it.", core_.persists());
   gauge("fluxon_owner_ssd_loads_adrift", "Loads of an ssdd that has ended whose I/O may not be over.", ssd_.adrift());
-  counter("fluxon_owner_ssd_persists_total", "Values that were to be persisted.", c.persists);
-  counter("fluxon_owner_ssd_persists_taken_total", "Values that became replicas on the SSD.", c.persistsTaken);
-  counter("fluxon_owner_ssd_persists_ignored_total", "Values that were persisted, but were none any more.", c.persistsIgnored);
-  counter("fluxon_owner_ssd_persists_failed_total", "Values that could not be persisted.", c.persistsFailed);
-  counter("fluxon_owner_ssd_persists_given_up_total", "Values whose memory was wanted before they were persisted, or that had gone.",
-          c.persistsGivenUp);
-  counter("fluxon_owner_ssd_persists_left_out_total", "Those among them whose memory was wanted: the SSD is slower than what comes in.",
-          c.persistsLeftOut);
-  counter("fluxon_owner_ssd_persists_stalled_total", "Those among the failed ones that a disk did not answer for.", c.persistsStalled);
-  counter("fluxon_owner_ssd_persisted_bytes_total", "Payload bytes that became replicas on the SSD.", c.persistedBytes);
-  counter("fluxon_owner_ssd_loads_total", "Values brought from the own SSD for gets of this host.", c.ssdLoads);
-  counter("fluxon_owner_ssd_loads_failed_total", "Loads that the SSD did not give.", c.ssdLoadsFailed);
-  counter("fluxon_owner_ssd_loaded_bytes_total", "Payload bytes brought from the own SSD.", c.ssdLoadedBytes);
-  counter("fluxon_owner_ssd_staged_total", "Values brought from the own SSD for owners of other hosts.", c.staged);
-  counter("fluxon_owner_ssd_evicted_total", "Replicas that have gone from the SSD by themselves.", c.ssdEvicted);
-  counter("fluxon_owner_ssd_lost_total", "Times what was on the SSD was over as a whole.", c.ssdLost);
-  counter("fluxon_owner_rejoins_total", "Times this owner joined anew after it had joined.", c.rejoins);
-  counter("fluxon_owner_scans_total", "Scans of hazard words.", c.scans);
-  counter("fluxon_owner_directory_full_total", "Puts refused because the directory had no room for the bytes of their key.",
-          c.directoryFull);
   counter("fluxon_owner_log_lines_dropped_total", "Lines of the log that standard error did not take.", log::dropped());
-  counter("fluxon_owner_requests_refused_total", "Reports that the master did not accept.", c.refused);
   const ClientTotals totals = clients_.totals();
 #define FLUXON_SHOW(name, text)                                                                           \
   page.counter("fluxon_owner_client_events_total", "Counted by clients in their files, living and dead.", \

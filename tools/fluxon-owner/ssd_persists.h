@@ -21,13 +21,24 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/counters.h"
 #include "retirement.h"
 
 namespace fluxon::owner {
 
+#define FLUXON_OWNER_PERSIST_COUNTERS(X)                                                                                       \
+  X(persists, "fluxon_owner_ssd_persists_total", "Values that were to be persisted.")                                          \
+  X(persistsTaken, "fluxon_owner_ssd_persists_taken_total", "Values that became replicas on the SSD.")                         \
+  X(persistsIgnored, "fluxon_owner_ssd_persists_ignored_total", "Values that were persisted, but were none any more.")         \
+  X(persistsFailed, "fluxon_owner_ssd_persists_failed_total", "Values that could not be persisted.")                           \
+  X(persistsGivenUp, "fluxon_owner_ssd_persists_given_up_total",                                                               \
+    "Values whose memory was wanted before they were persisted, or that had gone.")                                            \
+  X(persistsLeftOut, "fluxon_owner_ssd_persists_left_out_total",                                                               \
+    "Those among them whose memory was wanted: the SSD is slower than what comes in.")                                         \
+  X(persistsStalled, "fluxon_owner_ssd_persists_stalled_total", "Those among the failed ones that a disk did not answer for.") \
+  X(persistedBytes, "fluxon_owner_ssd_persisted_bytes_total", "Payload bytes that became replicas on the SSD.")
 struct PersistCounters {
-  uint64_t persists = 0, persistsTaken = 0, persistsIgnored = 0, persistsFailed = 0, persistsGivenUp = 0, persistsLeftOut = 0,
-           persistsStalled = 0, persistedBytes = 0;
+  FLUXON_COUNTERS(FLUXON_OWNER_PERSIST_COUNTERS)
 };
 
 // Whether an ssdd that has something to do is heard of. It says a word each half second then.

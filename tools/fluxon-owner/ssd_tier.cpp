@@ -268,10 +268,6 @@ void SsdTier::endTerm(Retirement::Values values, Time now) {
   host_.ssd({ssd::MessageKind::forget, newTask()});
 }
 
-SsdCounters SsdTier::counters() const {
-  SsdCounters all = counters_;
-  static_cast<PersistCounters&>(all) = persists_.counters();
-  return all;
-}
+SsdCounters SsdTier::counters() const { return {{persists_.counters(), counters_}}; }
 
 }  // namespace fluxon::owner

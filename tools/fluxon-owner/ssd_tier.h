@@ -31,14 +31,22 @@
 #include <optional>
 #include <vector>
 
+#include "base/counters.h"
 #include "retirement.h"
 #include "ssd_persists.h"
 
 namespace fluxon::owner {
 
-struct SsdCounters : PersistCounters {
-  uint64_t ssdLoads = 0, ssdLoadsFailed = 0, ssdLoadedBytes = 0, ssdEvicted = 0, ssdLost = 0;
+#define FLUXON_OWNER_SSD_TIER_COUNTERS(X)                                                                \
+  X(ssdLoads, "fluxon_owner_ssd_loads_total", "Values brought from the own SSD for gets of this host.")  \
+  X(ssdLoadsFailed, "fluxon_owner_ssd_loads_failed_total", "Loads that the SSD did not give.")           \
+  X(ssdLoadedBytes, "fluxon_owner_ssd_loaded_bytes_total", "Payload bytes brought from the own SSD.")    \
+  X(ssdEvicted, "fluxon_owner_ssd_evicted_total", "Replicas that have gone from the SSD by themselves.") \
+  X(ssdLost, "fluxon_owner_ssd_lost_total", "Times what was on the SSD was over as a whole.")
+struct TierCounters {
+  FLUXON_COUNTERS(FLUXON_OWNER_SSD_TIER_COUNTERS)
 };
+struct SsdCounters : CounterSet<PersistCounters, TierCounters> {};
 
 class SsdTier {
  public:
@@ -153,7 +161,7 @@ class SsdTier {
   Time listSaid_{0};  // the last word of the list, or when it was asked for
   std::deque<rpc::SsdValue> list_;
   uint64_t nextTask_ = 1;
-  SsdCounters counters_;
+  TierCounters counters_;
 };
 
 }  // namespace fluxon::owner

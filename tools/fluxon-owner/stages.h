@@ -18,12 +18,16 @@
 #include <set>
 #include <variant>
 
+#include "base/counters.h"
 #include "ssd_tier.h"
 
 namespace fluxon::owner {
 
+#define FLUXON_OWNER_STAGE_COUNTERS(X) \
+  X(staged, "fluxon_owner_ssd_staged_total", "Values brought from the own SSD for owners of other hosts.")
 struct StageCounters {
-  uint64_t staged = 0, stagesWithoutSlot = 0;
+  FLUXON_COUNTERS(FLUXON_OWNER_STAGE_COUNTERS)
+  uint64_t stagesWithoutSlot = 0;
 };
 
 class Stages {

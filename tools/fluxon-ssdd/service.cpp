@@ -537,18 +537,8 @@ std::string Service::metrics() const {
   gauge("fluxon_ssdd_commit_pins", "Entries that are written and not decided.", all.commitPins);
   gauge("fluxon_ssdd_writers", "Entries that are being written.", all.writers);
   gauge("fluxon_ssdd_claims_waiting", "Values that wait for a place in a shard.", all.waiting);
-  const SsdCounters& c = core_->counters();
-  counter("fluxon_ssdd_persists_total", "Values that the owner wanted to be kept.", c.persists);
-  counter("fluxon_ssdd_persists_failed_total", "Those that could not be written.", c.persistsFailed);
-  counter("fluxon_ssdd_persists_ignored_total", "Those whose version was dead before they were kept.", c.persistsIgnored);
-  counter("fluxon_ssdd_too_large_total", "Those that are larger than a shard.", c.tooLarge);
-  counter("fluxon_ssdd_loads_total", "Values that the owner asked for.", c.loads);
-  counter("fluxon_ssdd_loads_missed_total", "Those that were not there.", c.loadsMissed);
-  counter("fluxon_ssdd_loads_failed_total", "Those that could not be read.", c.loadsFailed);
-  counter("fluxon_ssdd_evicted_total", "Entries that were overwritten or given up.", c.evicted);
-  counter("fluxon_ssdd_invalidated_total", "Entries that the owner has ended.", c.invalidated);
+  core_->counters().each(counter);
   counter("fluxon_ssdd_log_lines_dropped_total", "Lines of the log that standard error did not take.", log::dropped());
-  counter("fluxon_ssdd_damaged_total", "Entries whose bytes were not what was written, or could not be read.", c.damaged);
   return page.text();
 }
 

@@ -62,6 +62,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/counters.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -97,10 +98,19 @@ struct ShardSpec {
   uint32_t blockBytes;
 };
 
+#define FLUXON_SSDD_SSD_COUNTERS(X)                                                                               \
+  X(persists, "fluxon_ssdd_persists_total", "Values that the owner wanted to be kept.")                           \
+  X(persistsFailed, "fluxon_ssdd_persists_failed_total", "Those that could not be written.")                      \
+  X(persistsIgnored, "fluxon_ssdd_persists_ignored_total", "Those whose version was dead before they were kept.") \
+  X(tooLarge, "fluxon_ssdd_too_large_total", "Those that are larger than a shard.")                               \
+  X(loads, "fluxon_ssdd_loads_total", "Values that the owner asked for.")                                         \
+  X(loadsMissed, "fluxon_ssdd_loads_missed_total", "Those that were not there.")                                  \
+  X(loadsFailed, "fluxon_ssdd_loads_failed_total", "Those that could not be read.")                               \
+  X(evicted, "fluxon_ssdd_evicted_total", "Entries that were overwritten or given up.")                           \
+  X(invalidated, "fluxon_ssdd_invalidated_total", "Entries that the owner has ended.")                            \
+  X(damaged, "fluxon_ssdd_damaged_total", "Entries whose bytes were not what was written, or could not be read.")
 struct SsdCounters {
-  uint64_t persists = 0, persistsFailed = 0, persistsIgnored = 0, tooLarge = 0;  // asked for; failed: not for its size or version
-  uint64_t loads = 0, loadsMissed = 0, loadsFailed = 0;                          // asked for
-  uint64_t evicted = 0, invalidated = 0, damaged = 0;                            // entries; damaged or unreadable
+  FLUXON_COUNTERS(FLUXON_SSDD_SSD_COUNTERS)
 };
 
 struct ScrubGauges {  // entries, of the scrub under way or the last one; total 0: there was none, or nothing to check
