@@ -78,6 +78,12 @@ CASES = [
         replace("tools/fluxon-master/metrics.cpp", '"fluxon_master_keys"', '"fluxon_master_names"'),
         "fluxon_master_keys",
     ),
+    (
+        "a metric that a part declares, without documentation",
+        "metrics",
+        replace("tools/fluxon-owner/puts.h", '"fluxon_owner_puts_total"', '"fluxon_owner_sets_total"'),
+        "fluxon_owner_sets_total",
+    ),
     ("a field without documentation", "metrics", replace("man/fluxon-master.8", ".It Va silent\n", ""), "silent"),
     ("a counter without documentation", "metrics", replace("libfluxon/shm/client_format.h", "X(hits,", "X(strikes,"), "strikes"),
     ("a code without documentation", "errors", replace("man/fluxon.3", ".It Dv FLUXON_NO_SPACE\n", ""), "FLUXON_NO_SPACE"),
