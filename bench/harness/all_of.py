@@ -7,6 +7,8 @@ from harness.processes import REPO, ends_with_us
 
 
 def options_of(parser, names):
+    parser.add_argument("--traces", metavar="DIR", help="for eviction-traces")
+    parser.add_argument("--full", action="store_true", help="for ssd-ablation")
     parser.set_defaults(names=names)
 
 
@@ -34,6 +36,10 @@ def run(options):
     for name in options.names:
         print(f"== {name}", flush=True)
         words = ["--as-built"] if options.as_built else []
+        if name == "eviction-traces" and options.traces:
+            words += ["--traces", options.traces]
+        if name == "ssd-ablation" and options.full:
+            words.append("--full")
         process = subprocess.Popen(command(options, name, *words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         said = lines_of(process, lambda line: print(line, flush=True))
         last = said[-1].strip() if said else "it said nothing"

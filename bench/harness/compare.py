@@ -2,9 +2,10 @@
 
 Each side is the daemons and the program of its own build directory, so the two need not understand each other. Runs take turns, and
 the side that begins changes with each round. A figure is what differs between runs in a line that is the same otherwise; the ratio is
-after / before.
+after / before. What stands after -- are options of the benchmark itself.
 """
 import argparse
+import collections
 import json
 import os
 import re
@@ -29,8 +30,30 @@ def figures(line):
     return [float(number) for number in NUMBER.findall(line)]
 
 
+def by_shape(lines):
+    """Lines by what they say without figures and padding, and by how often that has been said before in the run."""
+    found, seen = {}, collections.Counter()
+    for line in lines:
+        shape = " ".join(NUMBER.sub("#", line).split())
+        found[shape, seen[shape]] = line
+        seen[shape] += 1
+    return found
+
+
 def show(values):
     return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+
+
+def one_run(options, build, words):
+    given = argparse.Namespace(build=build, quick=options.quick)
+    process = subprocess.Popen(command(given, options.benchmark, *words, *options.rest), stdout=subprocess.PIPE, text=True)
+    said = lines_of(process, lambda line: None)
+    if process.returncode != 0 or not said:
+        raise Failed(f"{options.benchmark} of {build} ended with {process.returncode}")
+    verdict = json.loads(said[-1])
+    if verdict.get("skipped"):
+        raise Failed(f"{options.benchmark} of {build} has no verdict: {' '.join(said[:-1])}")
+    return by_shape(said[:-1]), verdict
 
 
 def run(options):
@@ -38,35 +61,35 @@ def run(options):
     runs = {side: [] for side in sides}
     for turn in range(options.rounds):
         for side in list(sides)[:: 1 if turn % 2 == 0 else -1]:
-            given = argparse.Namespace(build=sides[side], quick=options.quick)
             words = [] if side == "after" and not options.as_built else ["--as-built"]
-            process = subprocess.Popen(command(given, options.benchmark, *words), stdout=subprocess.PIPE, text=True)
-            said = lines_of(process, lambda line: None)
-            if process.returncode != 0:
-                raise Failed(f"{options.benchmark} of {sides[side]} ended with {process.returncode}")
-            runs[side].append({NUMBER.sub("#", line): line for line in said})
-            print(f"{side:6} {said[-1]}", flush=True)
+            runs[side].append(one_run(options, sides[side], words))
+            print(f"{side:6} {json.dumps(runs[side][-1][1])}", flush=True)
     print()
-    everywhere = [each for side in sides for each in runs[side]]
-    shapes = [shape for shape in everywhere[0] if all(shape in each for each in everywhere)]
-    for shape in shapes:
-        if shape.startswith("{"):
+    everywhere = [lines for side in sides for lines, _ in runs[side]]
+    left_out = 0
+    for shape in dict.fromkeys(shape for lines in everywhere for shape in lines):
+        if not all(shape in lines for lines in everywhere):
+            left_out += 1
             continue
-        columns = {side: list(zip(*(figures(each[shape]) for each in runs[side]))) for side in sides}
         print(everywhere[0][shape])
+        columns = {side: list(zip(*(figures(lines[shape]) for lines, _ in runs[side]))) for side in sides}
         for before, after in zip(columns["before"], columns["after"]):
             if len({*before, *after}) > 1:
                 ratio = statistics.median(after) / statistics.median(before) if statistics.median(before) else float("nan")
                 print(f"    {show(before)} -> {show(after)}: {ratio:.3f}")
-    values = {side: [json.loads(list(each.values())[-1]) for each in runs[side]] for side in sides}
-    medians = {side: statistics.median(each["value"] for each in values[side]) for side in sides}
+    if left_out:
+        print(f"{left_out} lines are not in every run")
+    values = {side: [verdict["value"] for _, verdict in runs[side]] for side in sides}
+    medians = {side: statistics.median(each) for side, each in values.items()}
     print(
         json.dumps(
             {
                 "bench": options.benchmark,
                 "before": medians["before"],
+                "before_range": [min(values["before"]), max(values["before"])],
                 "after": medians["after"],
-                "unit": values["after"][0]["unit"],
+                "after_range": [min(values["after"]), max(values["after"])],
+                "unit": runs["after"][0][1]["unit"],
                 "ratio": round(medians["after"] / medians["before"], 3) if medians["before"] else None,
                 "rounds": options.rounds,
             }
