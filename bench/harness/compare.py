@@ -18,12 +18,18 @@ from harness.processes import Failed
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w])")
 
 
+def positive(word):
+    if not word.isdigit() or int(word) == 0:
+        raise argparse.ArgumentTypeError(f"'{word}' (accepted: 1 or more)")
+    return int(word)
+
+
 def options_of(parser, names):
     parser.add_argument("benchmark", choices=names, metavar="BENCHMARK", help="one of those that scripts/bench --help names")
     parser.add_argument(
         "--before", metavar="DIR", type=os.path.abspath, required=True, help="build directory of the other side; used as it is"
     )
-    parser.add_argument("--rounds", metavar="N", type=int, default=5, help="runs of each side (default: 5)")
+    parser.add_argument("--rounds", metavar="N", type=positive, default=5, help="runs of each side (default: 5)")
 
 
 def figures(line):
@@ -50,7 +56,10 @@ def one_run(options, build, words):
     said = lines_of(process, lambda line: None)
     if process.returncode != 0 or not said:
         raise Failed(f"{options.benchmark} of {build} ended with {process.returncode}")
-    verdict = json.loads(said[-1])
+    try:
+        verdict = json.loads(said[-1])
+    except ValueError:
+        raise Failed(f"{options.benchmark} of {build} has no verdict: {said[-1]}") from None
     if verdict.get("skipped"):
         raise Failed(f"{options.benchmark} of {build} has no verdict: {' '.join(said[:-1])}")
     return by_shape(said[:-1]), verdict
