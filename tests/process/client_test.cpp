@@ -605,6 +605,10 @@ TEST_CASE("client: more replicas than a put can ask for, and a member that must 
 }
 
 TEST_CASE("client: a process with no descriptors left for what the owner hands over is told its limit") {
+#ifdef FLUXON_SANITIZED
+  MESSAGE("SKIPPED: (machine) the sanitizers look at memory through a pipe, and take want of descriptors for bad memory");
+  return;
+#endif
   Cluster cluster;
   cluster.client().put("key", "value");
   const std::string get = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n ";

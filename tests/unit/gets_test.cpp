@@ -9,6 +9,10 @@ namespace {
 const PutId kPut(kTerm, 1);
 
 struct Asking : Base {
+  // Copies that are under way would keep both of their members, as in ~MasterCore().
+  ~Asking() {
+    for (const auto& [node, member] : members) transfers.forget(*member);
+  }
   rpc::GetStart of(const std::string& key, rpc::NeighbourUse neighbours = rpc::NeighbourUse::read, std::string avoid = {}) {
     rpc::GetStart get;
     get.key = key;

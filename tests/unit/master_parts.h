@@ -96,6 +96,10 @@ inline Replica onSsd(Member& member) { return {member, 0, member.ssdLife}; }
 // What most parts stand on, and what it has said to those above. `last`: what the record says of the last term; nothing: no window.
 struct Base {
   explicit Base(std::map<std::string, Incarnation> last = {}) : record(outbox, std::move(last)) {}
+  // Requests that wait for space of each other's members would keep both, as in ~MasterCore().
+  ~Base() {
+    for (const auto& [node, member] : members) member->shortage = {};
+  }
 
   Member& join(const rpc::Registration& registration) {
     std::shared_ptr<Member> member;
