@@ -1,6 +1,5 @@
 // Retirement and Publications: how values leave memory, and how pending ones become readable.
-#include "owner_fixture.h"
-#include "publications.h"
+#include "owner_parts.h"
 
 namespace fluxon::owner {
 namespace {
@@ -8,52 +7,6 @@ namespace {
 using shm::SlotState;
 using Outcome = Publications::Outcome;
 using Origin = Publications::Origin;
-
-// Both over a directory of their own, joined, without an SSD.
-struct Parts {
-  Parts()
-      : shape(shm::DirectoryWriter::shapeFor(64, kSegmentBytes)),
-        directoryPages(shm::directoryFileBytes(shape.buckets, shape.overflowSlots)),
-        keyPages(shm::keysFileBytes(shape.keysBytes)),
-        directory(shm::DirectoryWriter::layout(directoryPages.data(), keyPages.data(), shape, Incarnation(1), "c", "n"), shape) {
-    standing.registered(Incarnation(7), seconds(10), now);
-    standing.serve(now);
-  }
-  uint32_t pending(const std::string& key, uint64_t offset) {
-    const std::optional<uint32_t> slot = directory.grant(key, keyHash(key), offset, 100, 1, OperationId(1));
-    REQUIRE(slot);
-    directory.submit(*slot);
-    return *slot;
-  }
-  uint32_t committed(const std::string& key, uint64_t putId, uint64_t offset) {
-    const uint32_t slot = pending(key, offset);
-    directory.commit(slot, PutId(putId));
-    return slot;
-  }
-  void scan(bool held = false) {
-    retirement.tick(now);
-    REQUIRE_FALSE(host.scans.empty());
-    const HostStub::Asked asked = std::move(host.scans.front());
-    host.scans.pop_front();
-    retirement.scanned(asked.id, std::vector<bool>(asked.refs.size(), held), now);
-  }
-  SlotState state(uint32_t slot) const { return directory.state(slot); }
-
-  shm::DirectoryWriter::Shape shape;
-  Pages directoryPages, keyPages;
-  HostStub host;
-  shm::DirectoryWriter directory;
-  Time now{seconds(1000).ns};
-  bool persisting = false;
-  std::vector<std::string> woken;
-  MasterCalls calls{{1 << 14, 1024, 1 << 16}, host};
-  Standing standing{directory, calls};
-  KeyControls controls{[this](Caller, Command command, Time) { woken.push_back(command.key); }};
-  Retirement retirement{directory, host,     calls,
-                        standing,  controls, {[this](uint32_t, Time) { return !persisting; }, [this](uint32_t) { return persisting; }}};
-  SsdTier ssd{{{128, kSegmentBytes}, false}, directory, host, calls, standing, retirement, {}};
-  Publications publications{directory, standing, retirement, controls, ssd};
-};
 
 TEST_CASE("retirement: a slot is free after a scan that was begun when it was retired, and its release is told once") {
   Parts p;

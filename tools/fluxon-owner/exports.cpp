@@ -45,7 +45,7 @@ std::set<uint32_t> Exports::slots() const {
   return slots;
 }
 
-void Exports::endAll() {
+void Exports::endTerm() {
   std::vector<ExportId> ids;
   for (const auto& [id, exported] : exports_) ids.push_back(id);
   for (const ExportId id : ids) end(id);

@@ -22,9 +22,9 @@ class Exports {
   void begin(ExportId, uint32_t slot, Time now);
   void end(ExportId);
   void unexported(ExportId, Time now);
-  // The slots that are still read. endAll() ends their exports.
+  // The slots that peers may still read, also after endTerm(), which ends their exports.
   std::set<uint32_t> slots() const;
-  void endAll();
+  void endTerm();
 
   size_t count() const { return exports_.size(); }
   Time oldest(Time now) const;

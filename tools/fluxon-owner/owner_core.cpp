@@ -192,13 +192,13 @@ void OwnerCore::endTerm(Retirement::Values values, Time now) {
   std::set<uint32_t> busy = exports_.slots();
   puts_.endTerm(busy);
   busy.merge(flights_.endTerm());
-  busy.merge(stages_.endTerm());
+  busy.merge(stages_.slots());
   if (flights() > 0) FLUXON_MARK("owner: a term ends under a flight");
   if (exports() > 0) FLUXON_MARK("owner: a term ends under an export");
   retirement_.endTerm(values, busy);
   if (flights() > 0) host_.cancelFetches();
-  exports_.endAll();
-  stages_.endAll();
+  exports_.endTerm();
+  stages_.endTerm();
   retirement_.lookAgain(now);
   retirement_.tick(now);
 }

@@ -152,12 +152,14 @@ void SsdPersists::tell() {
   if (!ids.empty()) calls_.send(std::move(commit), {}, Call::Persists{std::move(ids)});
 }
 
-void SsdPersists::endAll(End how) {
-  while (!persists_.empty()) {
-    counters_.persistsFailed += how == End::failed;
-    end(persists_.begin()->first);
-  }
-  if (how == End::forgotten) persisted_.clear();
+void SsdPersists::lose() {
+  counters_.persistsFailed += persists_.size();
+  endTerm();
+}
+
+void SsdPersists::endTerm() {
+  while (!persists_.empty()) end(persists_.begin()->first);
+  persisted_.clear();
 }
 
 }  // namespace fluxon::owner

@@ -83,8 +83,10 @@ class SsdPersists {
 
   // What has been persisted since is told to the master.
   void tell();
-  enum class End { failed, forgotten };
-  void endAll(End);
+  // What is on the SSD is over: those under way have failed.
+  void lose();
+  // Nobody is told what becomes of those under way, nor of what has been persisted since.
+  void endTerm();
 
   size_t count() const { return persists_.size(); }
   const PersistCounters& counters() const { return counters_; }

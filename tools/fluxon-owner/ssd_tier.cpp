@@ -60,7 +60,7 @@ void SsdTier::lose(Time now) {
   ++counters_.ssdLost;
   lost_ = std::exchange(life_, {});
   directory_.setSsd({});
-  persists_.endAll(SsdPersists::End::failed);
+  persists_.lose();
   evicted_.clear();
   listing_ = 0;
   list_.clear();
@@ -259,7 +259,7 @@ Time SsdTier::nextWake() const {
 void SsdTier::endTerm(Retirement::Values values, Time now) {
   described_ = false;
   invalidating_.clear();
-  persists_.endAll(SsdPersists::End::forgotten);
+  persists_.endTerm();
   list_.clear();
   listing_ = 0;
   told_ = 0;

@@ -167,18 +167,18 @@ void Stages::settle(ExportId id) {
   stages_.erase(found);
 }
 
-std::set<uint32_t> Stages::endTerm() {
+std::set<uint32_t> Stages::slots() const {
   std::set<uint32_t> slots;
-  for (auto& [id, stage] : stages_) {
-    stage.end = TermOver();
-    slots.insert(stage.slot);
-  }
+  for (const auto& [id, stage] : stages_) slots.insert(stage.slot);
   return slots;
 }
 
-void Stages::endAll() {
+void Stages::endTerm() {
   std::vector<ExportId> ids;
-  for (const auto& [id, stage] : stages_) ids.push_back(id);
+  for (auto& [id, stage] : stages_) {
+    stage.end = TermOver();
+    ids.push_back(id);
+  }
   for (const ExportId id : ids) {
     if (stages_.count(id) != 0) endExport(id);
     settle(id);

@@ -47,9 +47,9 @@ class Stages {
   void leaveLoads();
 
   void unexported(ExportId);
-  // The slots of all; ended by endAll().
-  std::set<uint32_t> endTerm();
-  void endAll();
+  // The slots that peers read or ssdd writes, but for those of loads adrift. endTerm() ends their stages.
+  std::set<uint32_t> slots() const;
+  void endTerm();
 
   size_t count() const { return stages_.size(); }
   size_t loads() const { return loads_.size() + adrift_.size(); }
