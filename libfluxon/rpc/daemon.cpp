@@ -14,7 +14,7 @@ namespace fluxon::rpc {
 namespace {
 
 constexpr unsigned kEventsBetweenLooks = 16;
-constexpr Duration kSettled = seconds(3);
+constexpr Duration kFinished = seconds(3);
 
 }  // namespace
 
@@ -51,8 +51,8 @@ kj::Promise<void> Daemon::at(Time when) {
   return timer().afterDelay(left * kj::NANOSECONDS);
 }
 
-void Daemon::settle() {
-  const Time end = bootTime() + kSettled;
+void Daemon::finishWork() {
+  const Time end = bootTime() + kFinished;
   while (workers_->working() > 0) {
     if (bootTime() >= end) {
       log::warn("a disk does not answer: what is under way ends with the process");

@@ -34,7 +34,7 @@ class Daemon {
   kj::Promise<void> at(Time when);
   // Blocks until no work of workers() is under way: before what its functions use is destroyed. Work that a disk holds up for 3 seconds
   // ends with the process, at once: as for a kill, which may come at any time.
-  void settle();
+  void finishWork();
 
  private:
   struct Prepared {

@@ -135,7 +135,7 @@ kj::Promise<void> NetListener::open(SocketListener::Accepted accepted) {
   }
   const uint64_t id = ++lastOpening_;
   auto given = kj::newPromiseAndFulfiller<void>();
-  openings_.emplace(id, Turn{kj::mv(given.fulfiller), accepted.source});
+  openings_.emplace(id, Opened{kj::mv(given.fulfiller), accepted.source});
 
   auto opening = kj::heap<Opening>(access_, purpose_, self_, kj::mv(accepted));
   Opening& o = *opening;
@@ -174,7 +174,7 @@ kj::Promise<void> NetListener::open(SocketListener::Accepted accepted) {
       .attach(kj::mv(opening), kj::defer([this, id] { openings_.erase(id); }));
 }
 
-void NetListener::giveUp(std::map<uint64_t, Turn>::iterator opening) {
+void NetListener::giveUp(std::map<uint64_t, Opened>::iterator opening) {
   opening->second.end->reject(KJ_EXCEPTION(FAILED, "it was the oldest of too many that are opening"));
   openings_.erase(opening);
 }

@@ -51,11 +51,11 @@ class NetListener final : private kj::TaskSet::ErrorHandler {
 
  private:
   struct Opening;
-  struct Turn {
+  struct Opened {
     kj::Own<kj::PromiseFulfiller<void>> end;  // to give it up
     std::string source;
   };
-  void giveUp(std::map<uint64_t, Turn>::iterator);
+  void giveUp(std::map<uint64_t, Opened>::iterator);
   kj::Promise<void> open(SocketListener::Accepted);
   void taskFailed(kj::Exception&&) override;
 
@@ -68,7 +68,7 @@ class NetListener final : private kj::TaskSet::ErrorHandler {
   Refusals& refusals_;
   std::function<void(kj::Own<kj::AsyncIoStream>, const std::string&)> opened_;
   uint64_t lastOpening_ = 0;
-  std::map<uint64_t, Turn> openings_;  // by age
+  std::map<uint64_t, Opened> openings_;  // by age
   kj::TaskSet tasks_;
 };
 

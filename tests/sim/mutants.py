@@ -113,7 +113,7 @@ MUTANTS = [
     ),
     (
         "a new term is written before its master",
-        OWNER + "enrolment.cpp",
+        OWNER + "joining.cpp",
         "store(header_.highestMaster, hello.master.value);\n  store(header_.highestTerm, hello.term.value);",
         "store(header_.highestTerm, hello.term.value);\n  store(header_.highestMaster, hello.master.value);",
     ),

@@ -131,7 +131,7 @@ class Process {
   // Handles something, to its end if nothing ends the process on the way.
   virtual void perform(const std::function<void()>& what) { what(); }
   // After anything that it has handled.
-  virtual void settle() = 0;
+  virtual void afterEvent() = 0;
 
   Scheduler& scheduler_;
 
@@ -140,7 +140,7 @@ class Process {
     if (life != life_) return;
     if (held()) return heldUp_.push_back(what);
     perform(what);
-    if (life == life_) settle();
+    if (life == life_) afterEvent();
   }
   void hold(Duration howLong) {
     if (!held()) heldFrom_ = scheduler_.now();
@@ -152,7 +152,7 @@ class Process {
       const std::function<void()> what = std::move(heldUp_.front());
       heldUp_.pop_front();
       perform(what);
-      if (life == life_) settle();
+      if (life == life_) afterEvent();
     }
   }
 

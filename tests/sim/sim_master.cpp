@@ -115,7 +115,7 @@ void SimMaster::tick() {
   }
   // What is due by what has not been handled yet is looked at again.
   if (until < now) looksAgain_ = now + milliseconds(1);
-  settle();
+  afterEvent();
 }
 
 Time SimMaster::nextWake() const {
@@ -123,7 +123,7 @@ Time SimMaster::nextWake() const {
   return std::max(std::min(core_->nextWake(), writer_->nextWake()), looksAgain_);
 }
 
-void SimMaster::settle() {
+void SimMaster::afterEvent() {
   if (!up()) return;
   while (core_->hasWork()) core_->work();
   write();

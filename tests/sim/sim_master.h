@@ -46,7 +46,7 @@ class SimMaster final : public Process, private master::Outbox {
   void left(master::Member& member, master::MasterCore::Content);
 
  private:
-  void settle() override;
+  void afterEvent() override;
   void write();
   void send(master::Member& member, rpc::MasterMessage message) override { channels_.send(member, std::move(message)); }
   void persist() override { writer_->changed(); }

@@ -73,7 +73,7 @@ void SimOwner::start() {
   registration.link = place_.link ? "link" : "";
   registration.segmentBytes = place_.segmentBytes;
   registration.maxKeys = kMaxKeys;
-  enrolment_ = std::make_unique<owner::Enrolment>(*core_, memory_->header(), "c", registration);
+  joining_ = std::make_unique<owner::Joining>(*core_, memory_->header(), "c", registration);
   if (adopted) {
     std::set<uint64_t> living;
     for (const auto& [id, client] : attached_) living.insert(id);
@@ -109,7 +109,7 @@ void SimOwner::kill(Files files) {
   fetches_.clear();
   reading_.clear();
   for (Hazard& hazard : std::exchange(hazards_, {})) hazard.clear();
-  enrolment_ = nullptr;
+  joining_ = nullptr;
   core_ = nullptr;
   end();
   if (files == Files::kept) return;
@@ -176,20 +176,20 @@ void SimOwner::connect() {
 void SimOwner::met(const rpc::Hello& hello) {
   if (ending_) return;
   if (world_.endsMidway(8)) endAfter = static_cast<int64_t>(scheduler_.pick(8));
-  if (Error error = enrolment_->met(hello, scheduler_.now()); !error.ok()) {
+  if (Error error = joining_->met(hello, scheduler_.now()); !error.ok()) {
     scheduler_.log(name(), " will not talk to the master: ", error.message());
     return lose();
   }
-  enroll();
+  join();
 }
 
-void SimOwner::enroll() {
-  if (!enrolment_->ready()) {
+void SimOwner::join() {
+  if (!joining_->ready()) {
     return later(milliseconds(1), [this, on = connection_] {
-      if (connection_ == on) enroll();
+      if (connection_ == on) join();
     });
   }
-  const rpc::Registration registration = enrolment_->begin(world_.newLife(), scheduler_.now());
+  const rpc::Registration registration = joining_->begin(world_.newLife(), scheduler_.now());
   if (world_.registrationStalls()) {
     // It is long on its way, and the connection is given up meanwhile.
     connection_->lastArrival = scheduler_.now() + scheduler_.upTo(world_.lease());
@@ -199,29 +199,29 @@ void SimOwner::enroll() {
   }
   world_.toMaster(connection_, [this, registration, from = connection_](SimMaster& master) {
     const SimMaster::Registration result = master.registerOwner(registration);
-    if (!result.member) return world_.reply(*this, from, [this, answer = result.answer] { enrolled(answer); });
+    if (!result.member) return world_.reply(*this, from, [this, answer = result.answer] { joinAnswered(answer); });
     // A refused one leaves the session of an earlier one as it is: what was sent by that may still be on its way.
     from->member = result.member;
     from->number = result.connection;
     // Its connection may have ended meanwhile, and the master heard of that before it knew whose it was.
     if (!from->open) master.lost(*from->member, from->number);
     world_.whenDurable(master, result.version,
-                       [this, from, answer = result.answer] { world_.reply(*this, from, [this, answer] { enrolled(answer); }); });
+                       [this, from, answer = result.answer] { world_.reply(*this, from, [this, answer] { joinAnswered(answer); }); });
   });
 }
 
-void SimOwner::enrolled(const rpc::Registered& answer) {
+void SimOwner::joinAnswered(const rpc::Registered& answer) {
   if (ending_) return;
   if (world_.endsMidway(8)) endAfter = static_cast<int64_t>(scheduler_.pick(8));
-  const Result<owner::Enrolment::Answered> result = enrolment_->answered(answer, scheduler_.now());
+  const Result<owner::Joining::Answered> result = joining_->answered(answer, scheduler_.now());
   if (!result) {
     scheduler_.log(name(), " is refused: ", result.error().message());
     lose();
-  } else if (result.value() == owner::Enrolment::Answered::again) {
+  } else if (result.value() == owner::Joining::Answered::again) {
     scheduler_.log(name(), " drops its values");
-    enroll();
+    join();
   } else {
-    scheduler_.log(name(), " joined as ", enrolment_->registration().incarnation.value, core_->reporting() ? ", reports" : "");
+    scheduler_.log(name(), " joined as ", joining_->registration().incarnation.value, core_->reporting() ? ", reports" : "");
     if (core_->reporting()) world_.ownerReports(*this);
   }
 }
@@ -240,7 +240,7 @@ void SimOwner::disconnected() {
   scheduler_.log(name(), " has no connection");
   connection_ = nullptr;
   queue_.clear();
-  enrolment_->lost();
+  joining_->lost();
   if (!ending_) again();
 }
 
@@ -251,14 +251,14 @@ void SimOwner::hear(const std::shared_ptr<Connection>& on, Incarnation to, const
     if (const Duration takes = world_.pageTime(); takes.ns != 0) return later(takes, [this, on, to, message] { hear(on, to, message); });
   }
   world_.show(name(), message);
-  enrolment_->heard(to, message, scheduler_.now());
+  joining_->heard(to, message, scheduler_.now());
 }
 
 void SimOwner::heartbeat() {
   std::vector<uint32_t> touched;
   if (scheduler_.oneIn(2)) touched.push_back(static_cast<uint32_t>(scheduler_.pick(writer_->slotCount())));
   core_->heartbeat(touched, scheduler_.now());
-  settle();
+  afterEvent();
 }
 
 void SimOwner::beat() {
@@ -267,9 +267,9 @@ void SimOwner::beat() {
 }
 
 void SimOwner::send(const rpc::Request& request) {
-  if (!enrolment_->joined()) return;
+  if (!joining_->joined()) return;
   queue_.push_back(request);
-  if (request.is<rpc::InventoryPage>()) pages_.emplace(enrolment_->registration().incarnation, request.id);
+  if (request.is<rpc::InventoryPage>()) pages_.emplace(joining_->registration().incarnation, request.id);
 }
 
 // Now and then it is killed in the midst, between two stores into what its next life reads.
@@ -284,16 +284,16 @@ void SimOwner::perform(const std::function<void()>& what) {
   endAfter = -1;
 }
 
-void SimOwner::settle() {
+void SimOwner::afterEvent() {
   if (!up()) return;
-  if (connection_ && !queue_.empty() && enrolment_->joined()) {
+  if (connection_ && !queue_.empty() && joining_->joined()) {
     for (const rpc::Request& request : queue_) world_.show(name(), request);
     const std::shared_ptr<Connection> to = connection_;
     world_.toMaster(to, [to, requests = std::exchange(queue_, {}), open = core_->unanswered()](SimMaster& master) {
       master.handle(*to->member, to->number, requests, open.lowest, open.stragglers);
     });
   }
-  if (enrolment_->fenced()) {
+  if (joining_->fenced()) {
     scheduler_.log(name(), " is fenced");
     lose();
   }
@@ -301,7 +301,7 @@ void SimOwner::settle() {
 
 void SimOwner::tick() {
   core_->tick(scheduler_.now());
-  settle();
+  afterEvent();
 }
 
 bool SimOwner::serving() const {
@@ -463,7 +463,7 @@ void SimOwner::serveLink(const owner::Fetch& fetch, SimOwner& to, uint64_t life,
   SimOwner& peer = *this;
   uint64_t source = 0, ref = 0;
   if (life != to.life() || !to.fetches_.count(fetch.id)) return;
-  if (peer.enrolment_->registration().incarnation != fetch.peer.incarnation) return fail({Code::unavailable, "another life"});
+  if (peer.joining_->registration().incarnation != fetch.peer.incarnation) return fail({Code::unavailable, "another life"});
   if (fetch.exportId) {
     const auto known = peer.exported_.find(fetch.exportId);
     if (known == peer.exported_.end() || known->second.ending || known->second.failed) return fail({Code::miss, "nothing is exported"});

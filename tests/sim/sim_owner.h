@@ -1,4 +1,4 @@
-// An owner process: the daemon's logic (core, enrolment) over a directory and a segment that outlive it, its clients, and its links to
+// An owner process: the daemon's logic (core, joining) over a directory and a segment that outlive it, its clients, and its links to
 // the master and to other owners.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "enrolment.h"
+#include "joining.h"
 #include "master_core.h"
 #include "owner_core.h"
 #include "scheduler.h"
@@ -105,7 +105,7 @@ class SimOwner final : public Process, private owner::Host {
   const shm::DirectoryWriter& directory() const { return *writer_; }
   const std::shared_ptr<Memory>& memory() const { return memory_; }
   const std::shared_ptr<Connection>& connection() const { return connection_; }
-  bool joined() const { return up() && enrolment_ && enrolment_->joined() && !core_->reporting(); }
+  bool joined() const { return up() && joining_ && joining_->joined() && !core_->reporting(); }
   // As readers see it: by the header alone.
   bool serving() const;
   bool ending() const { return ending_; }
@@ -149,13 +149,13 @@ class SimOwner final : public Process, private owner::Host {
 
   void connect();
   void met(const rpc::Hello&);
-  void enroll();
-  void enrolled(const rpc::Registered&);
+  void join();
+  void joinAnswered(const rpc::Registered&);
   void disconnected();
   void again();
   void beat();
   void perform(const std::function<void()>&) override;
-  void settle() override;
+  void afterEvent() override;
   void finishStop(Time until);
   void fetchNeighbour(owner::Fetch, SimOwner&);
   void fetchByLink(owner::Fetch, SimOwner&);
@@ -189,7 +189,7 @@ class SimOwner final : public Process, private owner::Host {
   std::shared_ptr<Memory> memory_;
   std::unique_ptr<shm::DirectoryWriter> writer_;
   std::unique_ptr<owner::OwnerCore> core_;
-  std::unique_ptr<owner::Enrolment> enrolment_;
+  std::unique_ptr<owner::Joining> joining_;
   std::set<std::pair<Incarnation, OperationId>> pages_;  // of an inventory, not answered, by the life that lists it
   std::shared_ptr<Connection> connection_;
   std::vector<rpc::Request> queue_;  // to the master, in one turn

@@ -109,7 +109,7 @@ void SimSsdd::hear(const std::shared_ptr<Channel>& on, uint64_t number, const ss
   SIM_CHECK(error.ok(), name(), " is told nonsense: ", error.message());
 }
 
-void SimSsdd::settle() {
+void SimSsdd::afterEvent() {
   if (!up()) return;
   while (core_->hasWork()) core_->work();
 }

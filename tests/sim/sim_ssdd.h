@@ -59,7 +59,7 @@ class SimSsdd final : public Process, private ssdd::Disk, private ssdd::Host {
 
  private:
   void attach();
-  void settle() override;
+  void afterEvent() override;
   struct Io {
     std::function<void()> begin, end;
     std::function<void(Error)> over;  // tells the core, if it is there

@@ -42,7 +42,7 @@ struct Asking : Base {
                   invalidations,
                   {{}, {}, [](KeyEntry&, Overtaken) {}, {}, {}, [](std::vector<Deferred>, Time) {}}};
   SpaceQueue space{seconds(5), out, routes, membership, [this](const Waiting& waiting, Time at) {
-                     return gets.retry(*waiting.member, waiting.id, std::get<rpc::GetStart>(waiting.request), Gets::Turn::first,
+                     return gets.retry(*waiting.member, waiting.id, std::get<rpc::GetStart>(waiting.request), Gets::Rank::first,
                                        waiting.stagings, at);
                    }};
   SsdReplicas ssds{out, routes, membership, space};

@@ -333,11 +333,11 @@ TEST_CASE("keep: flights and exports end before anything is occupied, and their 
   Flying n;
   n.core.keep(n.now);
   CHECK(n.host.cancelled);
-  CHECK(n.core.unsettled() > 0);
+  CHECK(n.core.underWay() > 0);
   CHECK(n.answer(n.first).code == Code::unavailable);
   n.arrive({Code::unavailable, "cancelled"});
   n.scanAll();
-  CHECK(n.core.unsettled() == 0);
+  CHECK(n.core.underWay() == 0);
   CHECK(n.core.occupied().empty());
   CHECK(n.allFree());
 }

@@ -138,7 +138,7 @@ TEST_CASE("owner join: a drop ends the lease first, then everything readable goe
   CHECK(n.directory.leaseUntilNs() == 0);
   CHECK_FALSE(n.committed("k"));
   CHECK(n.slots(SlotState::retired) == 1);
-  CHECK(n.core.unsettled() == 1);
+  CHECK(n.core.underWay() == 1);
   n.scanAll();
   CHECK(n.allFree());
   CHECK(n.core.occupied().empty());

@@ -79,14 +79,14 @@ TEST_CASE("publications: a published value waits while another put of its key is
     p.publications.decided(first, Outcome::published);
     p.controls.raise("k", PutId(7));
     CHECK(p.publications.publish(first, PutId(7), {}, Origin::put, p.now) == Publications::Becomes::waits);
-    p.publications.settle("k", p.now);
+    p.publications.publishWaiting("k", p.now);
     CHECK(p.state(first) == SlotState::pending);
     p.publications.decided(second, newerWins ? Outcome::published : Outcome::other);
     if (newerWins) {
       p.controls.raise("k", PutId(8));
       CHECK(p.publications.publish(second, PutId(8), {}, Origin::put, p.now) == Publications::Becomes::readable);
     }
-    p.publications.settle("k", p.now);
+    p.publications.publishWaiting("k", p.now);
     CHECK(p.state(first) == (newerWins ? SlotState::retired : SlotState::committed));
     CHECK(p.state(second) == (newerWins ? SlotState::committed : SlotState::pending));
     p.controls.close("k", p.now);
@@ -116,7 +116,7 @@ TEST_CASE("publications: a value that waited past the lease is given up, and its
   p.controls.raise("k", PutId(7));
   CHECK(p.publications.publish(slot, PutId(7), {}, Origin::copy, p.now) == Publications::Becomes::waits);
   p.publications.decided(other, Outcome::other);
-  p.publications.settle("k", p.now + seconds(10));
+  p.publications.publishWaiting("k", p.now + seconds(10));
   CHECK(p.state(slot) == SlotState::retired);
   p.retirement.tell();
   CHECK(p.host.sent.back().as<rpc::Dropped>()->replicas.at(0).putId.value == 7);

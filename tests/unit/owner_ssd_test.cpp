@@ -349,9 +349,9 @@ TEST_CASE("stage: one that is there when the term ends is read no more when the 
   n.stage(7, "k", 5, 8192);
   n.core.keep(n.now);
   n.scanAll();
-  CHECK(n.core.unsettled() > 0);
+  CHECK(n.core.underWay() > 0);
   n.core.unexported(SsdNode::exportOf(7), n.now);
-  CHECK(n.core.unsettled() == 0);
+  CHECK(n.core.underWay() == 0);
   CHECK(n.core.occupied().size() == 1);
   n.core.registered(Incarnation(200), seconds(10), n.now, OwnerCore::Inventory::none, n.now);
   n.host.sent.clear();
@@ -393,7 +393,7 @@ TEST_CASE("ssd: a new term does not wait for a disk; what a load may write is in
   n.core.keep(n.now);
   n.scanAll();
   CHECK(n.answer(caller).code == Code::unavailable);
-  CHECK(n.core.unsettled() == 0);
+  CHECK(n.core.underWay() == 0);
   const std::vector<Extent> occupied = n.core.occupied();
   REQUIRE(occupied.size() == 1);
   CHECK(occupied[0].offset == 65536);
@@ -406,7 +406,7 @@ TEST_CASE("ssd: a new term does not wait for a disk; what a load may write is in
   // The next term finds it the same way.
   n.core.keep(n.now);
   n.scanAll();
-  CHECK(n.core.unsettled() == 0);
+  CHECK(n.core.underWay() == 0);
   CHECK(n.core.occupied().size() == 1);
   n.core.registered(Incarnation(201), seconds(10), n.now, OwnerCore::Inventory::wanted, n.now);
   n.reply(n.take<rpc::InventoryPage>());
@@ -488,7 +488,7 @@ TEST_CASE("ssd: a new term lists what is on the SSD after the values in memory")
   n.core.keep(n.now);
   n.scanAll();
   n.told(Kind::forget);
-  CHECK(n.core.unsettled() == 0);
+  CHECK(n.core.underWay() == 0);
   n.core.occupied();
   CHECK((n.core.describeSsd() == kLife));
   n.header().contentIncarnation = 3;

@@ -37,10 +37,10 @@ struct Shard {
     return std::move(*pin);
   }
   void put(const std::string& key, uint64_t putId, uint64_t blocks) { committing(key, putId, blocks); }
-  Turn blocked(const std::string& key, uint64_t putId, uint64_t blocks) {
+  QueuedClaim blocked(const std::string& key, uint64_t putId, uint64_t blocks) {
     Claim claimed = claim(key, putId, blocks);
     REQUIRE(std::holds_alternative<BlockedByBusyIo>(claimed));
-    return std::get<BlockedByBusyIo>(std::move(claimed)).turn;
+    return std::get<BlockedByBusyIo>(std::move(claimed)).claim;
   }
   bool readable(const std::string& key, uint64_t putId) { return index.pin(key, PutId(putId)).has_value(); }
   std::vector<Version> evicted() { return ring.takeEvicted(); }
@@ -49,7 +49,7 @@ struct Shard {
 bool granted(const Claim& claim) { return std::holds_alternative<WriteGuard>(claim); }
 bool isBlocked(const Claim& claim) { return std::holds_alternative<BlockedByBusyIo>(claim); }
 bool isOutdated(const Claim& claim) { return std::holds_alternative<Outdated>(claim); }
-Turn turnOf(Claim claim) { return std::get<BlockedByBusyIo>(std::move(claim)).turn; }
+QueuedClaim queuedOf(Claim claim) { return std::get<BlockedByBusyIo>(std::move(claim)).claim; }
 std::vector<Version> rest(Walk& walk) {
   std::vector<Version> found;
   size_t steps = SIZE_MAX;
@@ -188,11 +188,11 @@ TEST_CASE("shard ring: a version that the master has not taken is dropped") {
 TEST_CASE("shard ring: a write that is not finished stops the tail, also when its version is dead") {
   Shard shard;
   WriteGuard guard = shard.writing("a", 1, 1);
-  Turn turn = shard.blocked("b", 1, 15);
+  QueuedClaim claim = shard.blocked("b", 1, 15);
   CHECK(shard.index.invalidate("a", PutId(2)));
-  turn = turnOf(shard.ring.retry(std::move(turn)));
+  claim = queuedOf(shard.ring.retry(std::move(claim)));
   CHECK_FALSE(std::move(guard).commit(1));
-  CHECK(granted(shard.ring.retry(std::move(turn))));
+  CHECK(granted(shard.ring.retry(std::move(claim))));
   CHECK(shard.evicted().empty());
 }
 
@@ -200,22 +200,22 @@ TEST_CASE("shard ring: a read pin stops the tail, also when its version is dead"
   Shard shard;
   shard.put("a", 1, 1);
   std::optional<ReadPin> pin = shard.index.pin("a", PutId(1));
-  Turn turn = shard.blocked("b", 1, 15);
+  QueuedClaim claim = shard.blocked("b", 1, 15);
   CHECK(shard.index.invalidate("a", PutId(2)));
-  turn = turnOf(shard.ring.retry(std::move(turn)));
+  claim = queuedOf(shard.ring.retry(std::move(claim)));
   pin.reset();
-  CHECK(granted(shard.ring.retry(std::move(turn))));
+  CHECK(granted(shard.ring.retry(std::move(claim))));
 }
 
 TEST_CASE("shard ring: a commit pin stops the tail and its version stays readable") {
   Shard shard;
   std::optional<CommitPin> pin = shard.committing("a", 1, 1);
-  Turn turn = shard.blocked("b", 1, 15);
-  turn = turnOf(shard.ring.retry(std::move(turn)));
+  QueuedClaim claim = shard.blocked("b", 1, 15);
+  claim = queuedOf(shard.ring.retry(std::move(claim)));
   CHECK(shard.readable("a", 1));
   CHECK(shard.evicted().empty());
   pin.reset();
-  CHECK(granted(shard.ring.retry(std::move(turn))));
+  CHECK(granted(shard.ring.retry(std::move(claim))));
   CHECK(shard.evicted() == std::vector{version("a", 1)});
 }
 
@@ -223,14 +223,14 @@ TEST_CASE("shard ring: what stands in the way of a waiting writer takes no new r
   Shard shard;
   shard.put("a", 1, 1);
   std::optional<ReadPin> pin = shard.index.pin("a", PutId(1));
-  Turn turn = shard.blocked("b", 1, 15);
+  QueuedClaim claim = shard.blocked("b", 1, 15);
   CHECK(shard.readable("a", 1));  // the claim may yet go to another shard
-  turn = turnOf(shard.ring.retry(std::move(turn)));
+  claim = queuedOf(shard.ring.retry(std::move(claim)));
   CHECK_FALSE(shard.readable("a", 1));
   CHECK(pin->current());
   CHECK(shard.evicted() == std::vector{version("a", 1)});
   pin.reset();
-  CHECK(granted(shard.ring.retry(std::move(turn))));
+  CHECK(granted(shard.ring.retry(std::move(claim))));
   CHECK(shard.evicted().empty());
 }
 
@@ -238,7 +238,7 @@ TEST_CASE("shard ring: what leaves can still be invalidated under its readers") 
   Shard shard;
   shard.put("a", 1, 1);
   const std::optional<ReadPin> pin = shard.index.pin("a", PutId(1));
-  const Turn turn = turnOf(shard.ring.retry(shard.blocked("b", 1, 15)));
+  const QueuedClaim claim = queuedOf(shard.ring.retry(shard.blocked("b", 1, 15)));
   CHECK(shard.index.invalidate("a", PutId(2)));
   CHECK_FALSE(pin->current());
 }
@@ -252,7 +252,7 @@ TEST_CASE("shard ring: only what is needed is evicted, oldest first, also by a c
   const std::optional<ReadPin> pin = shard.index.pin("c", PutId(1));
   shard.writing("e", 1, 1);
   CHECK(shard.evicted() == std::vector{version("a", 1)});
-  const Turn turn = shard.blocked("f", 1, 9);
+  const QueuedClaim claim = shard.blocked("f", 1, 9);
   CHECK(shard.evicted() == std::vector{version("b", 1)});
   CHECK(shard.readable("d", 1));
 }
@@ -261,14 +261,14 @@ TEST_CASE("shard ring: claims that wait are served in order, and a later one tha
   Shard shard;
   shard.put("a", 1, 7);
   std::optional<ReadPin> pin = shard.index.pin("a", PutId(1));
-  Turn first = shard.blocked("b", 1, 15);
-  Turn second = shard.blocked("c", 1, 0);  // 8 blocks are free
+  QueuedClaim first = shard.blocked("b", 1, 15);
+  QueuedClaim second = shard.blocked("c", 1, 0);  // 8 blocks are free
   pin.reset();
-  second = turnOf(shard.ring.retry(std::move(second)));
+  second = queuedOf(shard.ring.retry(std::move(second)));
   {
     Claim served = shard.ring.retry(std::move(first));
     REQUIRE(granted(served));
-    second = turnOf(shard.ring.retry(std::move(second)));
+    second = queuedOf(shard.ring.retry(std::move(second)));
   }
   CHECK(granted(shard.ring.retry(std::move(second))));
   CHECK_FALSE(shard.ring.anyWaiting());
@@ -278,10 +278,10 @@ TEST_CASE("shard ring: a claim that is given up or invalidated while it waits ho
   Shard shard;
   shard.put("a", 1, 7);
   const std::optional<ReadPin> pin = shard.index.pin("a", PutId(1));
-  std::optional<Turn> givenUp = shard.blocked("b", 1, 15);
-  Turn invalid = shard.blocked("c", 1, 14);
-  Turn superseded = shard.blocked("d", 1, 13);
-  Turn last = shard.blocked("d", 2, 0);
+  std::optional<QueuedClaim> givenUp = shard.blocked("b", 1, 15);
+  QueuedClaim invalid = shard.blocked("c", 1, 14);
+  QueuedClaim superseded = shard.blocked("d", 1, 13);
+  QueuedClaim last = shard.blocked("d", 2, 0);
   givenUp.reset();
   CHECK(shard.index.invalidate("c", PutId(2)));
   CHECK(granted(shard.ring.retry(std::move(last))));
@@ -320,10 +320,10 @@ TEST_CASE("shard ring: a walk goes on behind what has ended meanwhile, and ends 
 TEST_CASE("shard ring: a claim that waits is wanted until it is given up for dead") {
   Shard shard;
   const WriteGuard guard = shard.writing("a", 1, 1);
-  const Turn turn = shard.blocked("b", 1, 15);
-  CHECK(turn.wanted());
+  const QueuedClaim claim = shard.blocked("b", 1, 15);
+  CHECK(claim.wanted());
   shard.index.invalidate("b", PutId(2));
-  CHECK_FALSE(turn.wanted());
+  CHECK_FALSE(claim.wanted());
 }
 
 // --- against a model -----------------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ class Model {
   };
   struct Waiting {
     uint32_t shard;
-    Turn turn;
+    QueuedClaim claim;
     Version version;
     uint64_t blocks;
     bool dead = false;
@@ -430,7 +430,7 @@ class Model {
     } else {
       REQUIRE(isBlocked(claimed));
       ++blocked;
-      waits_[shard].push_back({shard, turnOf(std::move(claimed)), wanted, blocks});
+      waits_[shard].push_back({shard, queuedOf(std::move(claimed)), wanted, blocks});
     }
   }
 
@@ -542,11 +542,11 @@ class Model {
     const uint64_t n = below(3) == 0 ? below(waiting.size()) : 0;
     const bool first = std::all_of(waiting.begin(), waiting.begin() + static_cast<long>(n), [](const Waiting& each) { return each.dead; });
     Waiting each = std::move(waiting[n]);
-    Claim claimed = rings_[each.shard]->retry(std::move(each.turn));
+    Claim claimed = rings_[each.shard]->retry(std::move(each.claim));
     tell(each.shard);
     CHECK(isOutdated(claimed) == each.dead);
     if (isBlocked(claimed)) {
-      each.turn = turnOf(std::move(claimed));
+      each.claim = queuedOf(std::move(claimed));
       waiting[n] = std::move(each);
       return;
     }

@@ -143,8 +143,8 @@ struct Ssdd {
     return code == Code::ok;
   }
   bool quiet() const { return host.sent.empty() && disk.writes.empty() && disk.reads.empty() && disk.checks.empty(); }
-  // Nothing is open: no guard, no turn.
-  bool settled() const {
+  // Nothing is open: no guard, no queued claim.
+  bool nothingOpen() const {
     const std::vector<ShardGauges> shards = core.shards();
     return std::all_of(shards.begin(), shards.end(),
                        [](const ShardGauges& each) { return each.readPins + each.commitPins + each.writers + each.waiting == 0; });
@@ -191,7 +191,7 @@ TEST_CASE("ssdd: a persist is written, told, and can be read when the master has
   ssdd.read();
   CHECK(ssdd.loaded(load) == Code::ok);
   CHECK(ssdd.quiet());
-  CHECK(ssdd.settled());
+  CHECK(ssdd.nothingOpen());
 }
 
 TEST_CASE("ssdd: what the master has not decided about is not read, listed or checked") {
@@ -370,7 +370,7 @@ TEST_CASE("ssdd: an invalidation while the master is asked: the entry is dead, w
   ssdd.decide(id);
   CHECK_FALSE(ssdd.readable("a", 5, 2));
   CHECK(ssdd.evicted() == kNone);
-  CHECK(ssdd.settled());
+  CHECK(ssdd.nothingOpen());
 }
 
 TEST_CASE("ssdd: an invalidation while it is read: what was read is a miss, and progress ends") {
@@ -542,7 +542,7 @@ TEST_CASE("ssdd: forget ends persists and loads in whatever state, and is done w
   CHECK_FALSE(ssdd.readable("c", 3, 3));
   CHECK_FALSE(ssdd.readable("d", 4, 15));
   CHECK(ssdd.readable("e", 5, 1));
-  CHECK(ssdd.settled());
+  CHECK(ssdd.nothingOpen());
 }
 
 TEST_CASE("ssdd: forget with nothing open is done at once, and twice in a row is done twice") {
@@ -586,7 +586,7 @@ TEST_CASE("ssdd: when the owner goes, what is decided stays, all else dies, and 
   ssdd.read();
   CHECK(ssdd.core.drained());
   CHECK(ssdd.quiet());
-  CHECK(ssdd.settled());
+  CHECK(ssdd.nothingOpen());
 }
 
 TEST_CASE("ssdd: the next owner finds what is decided") {
@@ -959,7 +959,7 @@ TEST_CASE("ssdd: a scrub goes on without a device that hangs") {
   ssdd.pass(kDevicePatience);
   CHECK(ssdd.take(MessageKind::done).bytes == 1);
   ssdd.check();
-  CHECK(ssdd.settled());
+  CHECK(ssdd.nothingOpen());
 }
 
 TEST_CASE("ssdd: it says that it lives while a persist or a load is open, and nothing else when it is idle") {
@@ -1024,7 +1024,7 @@ TEST_CASE("ssdd: a scrub checks every decided entry, a few at a time; what is da
   CHECK(ssdd.evicted() == std::vector{Version{"k3", PutId(3)}});
   CHECK_FALSE(ssdd.readable("k3", 3, 2));
   CHECK(ssdd.readable("k2", 2, 2));
-  CHECK(ssdd.settled());
+  CHECK(ssdd.nothingOpen());
 }
 
 TEST_CASE("ssdd: a scrub tells how far it is, every so many entries or so often") {

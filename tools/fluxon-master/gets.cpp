@@ -41,7 +41,7 @@ const Replica* Gets::chooseSource(const KeyEntry& entry, const Member& asker, co
   return best;
 }
 
-Gets::Plan Gets::decide(const KeyEntry* entry, const Member& member, const rpc::GetStart& request, Turn turn) const {
+Gets::Plan Gets::decide(const KeyEntry* entry, const Member& member, const rpc::GetStart& request, Rank rank) const {
   const Replica* const replica = entry ? chooseSource(*entry, member, request) : nullptr;
   if (!replica) return Miss();
   const Member& source = *replica->member;
@@ -52,7 +52,7 @@ Gets::Plan Gets::decide(const KeyEntry* entry, const Member& member, const rpc::
   if (extentBytes(entry->bytes) > member.space.capacity()) {
     return Refusal{Code::tooLarge, std::to_string(entry->bytes) + " bytes, the segment holds " + std::to_string(member.space.capacity())};
   }
-  if (turn == Turn::last && SpaceQueue::hasLine(member)) return Behind();
+  if (rank == Rank::last && SpaceQueue::hasLine(member)) return Behind();
   return Bring{replica, own ? Bring::Way::load : replica->ssd ? Bring::Way::stage : Bring::Way::fetch};
 }
 
@@ -82,14 +82,14 @@ Member* Gets::bring(KeyEntry& entry, Member& member, OperationId id, const rpc::
   return nullptr;
 }
 
-Member* Gets::retry(Member& member, OperationId id, const rpc::GetStart& request, Turn turn, unsigned stagings, Time now) {
+Member* Gets::retry(Member& member, OperationId id, const rpc::GetStart& request, Rank rank, unsigned stagings, Time now) {
   KeyEntry* const entry = routes_.find(request.key);
   if (entry && entry->change) {
     changes_.defer(*entry, member, {id, request});
     return nullptr;
   }
   rotate_ += entry != nullptr;
-  const Plan plan = decide(entry, member, request, turn);
+  const Plan plan = decide(entry, member, request, rank);
   if (const auto* const brought = std::get_if<Bring>(&plan)) return bring(*entry, member, id, request, *brought, stagings, now);
   if (std::holds_alternative<Behind>(plan)) return &member;
   if (const auto* const read = std::get_if<Read>(&plan)) {
@@ -103,8 +103,8 @@ Member* Gets::retry(Member& member, OperationId id, const rpc::GetStart& request
   return nullptr;
 }
 
-void Gets::find(Member& member, OperationId id, const rpc::GetStart& request, Turn turn, unsigned stagings, Time now) {
-  Member* const lacks = retry(member, id, request, turn, stagings, now);
+void Gets::find(Member& member, OperationId id, const rpc::GetStart& request, Rank rank, unsigned stagings, Time now) {
+  Member* const lacks = retry(member, id, request, rank, stagings, now);
   if (!lacks) return;
   const KeyEntry* const entry = routes_.find(request.key);
   space_.wait(*lacks, {member, id, request, entry ? entry->bytes : 0, {}, stagings}, request.timeLeftMs, now);
@@ -112,7 +112,7 @@ void Gets::find(Member& member, OperationId id, const rpc::GetStart& request, Tu
 
 void Gets::start(Member& member, OperationId id, const rpc::GetStart& request, Time now) {
   ++counters_.gets;
-  find(member, id, request, Turn::last, 0, now);
+  find(member, id, request, Rank::last, 0, now);
 }
 
 }  // namespace fluxon::master

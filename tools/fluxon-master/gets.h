@@ -32,12 +32,12 @@ class Gets {
   Gets(Outgoing& out, Routes& routes, SpaceQueue& space, Changes& changes, Transfers& transfers, Staging& staging)
       : out_(out), routes_(routes), space_(space), changes_(changes), transfers_(transfers), staging_(staging) {}
 
-  enum class Turn { first, last };  // among those who wait for space
+  enum class Rank { first, last };  // among those who wait for space
   void start(Member&, OperationId, const rpc::GetStart&, Time now);
   // Looks for a source; the get waits if there is no room. `stagings`: that have failed it.
-  void find(Member&, OperationId, const rpc::GetStart&, Turn, unsigned stagings, Time now);
+  void find(Member&, OperationId, const rpc::GetStart&, Rank, unsigned stagings, Time now);
   // Once more, for one that waits for space. nullptr: it waits no more, else whose segment has no room.
-  Member* retry(Member&, OperationId, const rpc::GetStart&, Turn, unsigned stagings, Time now);
+  Member* retry(Member&, OperationId, const rpc::GetStart&, Rank, unsigned stagings, Time now);
   const GetCounters& counters() const { return counters_; }
 
  private:
@@ -55,7 +55,7 @@ class Gets {
     enum class Way { load, fetch, stage } way;
   };
   using Plan = std::variant<Miss, Refusal, Behind, Read, Bring>;
-  Plan decide(const KeyEntry*, const Member&, const rpc::GetStart&, Turn) const;
+  Plan decide(const KeyEntry*, const Member&, const rpc::GetStart&, Rank) const;
   const Replica* chooseSource(const KeyEntry&, const Member&, const rpc::GetStart&) const;
   Member* bring(KeyEntry&, Member&, OperationId, const rpc::GetStart&, const Bring&, unsigned stagings, Time now);
 

@@ -58,7 +58,7 @@ std::optional<int> open(rpc::Process& process, const std::string& what, Opened& 
   const auto blocking = [config = process.config, what, result] { result->second = openState(config, what, result->first); };
   kj::Promise<bool> done = daemon.workers().run(blocking).then([] { return true; });
   if (!done.exclusiveJoin(daemon.stopped().then([] { return false; })).wait(daemon.waitScope())) {
-    daemon.settle();
+    daemon.finishWork();
     return daemon.status();
   }
   if (!result->second.ok()) return process.fail(result->second);
@@ -146,7 +146,7 @@ int serve(rpc::Process& process) {
   process.stopping();
   // Without its lock the socket may be another's.
   if (socketLock->named(paths->masterDir() + "/lock")) ::unlink(socket.c_str());
-  daemon.settle();
+  daemon.finishWork();
   return lost.ok() ? daemon.status() : process.fail({lost.code, lost.detail + ": this master ends, and is to be started anew"});
 }
 

@@ -42,7 +42,7 @@ MasterCore::MasterCore(Identity identity, Settings settings, std::map<std::strin
                   [this](Member& from, Time now) { drains_.copyEnded(from, now); }}),
       staging_(
           out_, space_, transfers_, ssds_,
-          [this](const StagedGet& get, Time now) { gets_.find(*get.member, get.id, get.request, Gets::Turn::first, get.stagings, now); }),
+          [this](const StagedGet& get, Time now) { gets_.find(*get.member, get.id, get.request, Gets::Rank::first, get.stagings, now); }),
       gets_(out_, routes_, space_, changes_, transfers_, staging_),
       drains_(out_, record_, window_, membership_, space_, transfers_),
       leases_(identity_.term, {settings.minimumKeyLease, settings.mostKeyLeases}, out_, routes_, changes_) {}
@@ -176,7 +176,7 @@ void MasterCore::goOn(const std::vector<Deferred>& requests, Time now) {
 Member* MasterCore::retry(const Waiting& waiting, Time now) {
   Member& member = *waiting.member;
   if (const auto* const put = std::get_if<rpc::PutStart>(&waiting.request)) return puts_.retry(member, waiting.id, *put, now);
-  return gets_.retry(member, waiting.id, std::get<rpc::GetStart>(waiting.request), Gets::Turn::first, waiting.stagings, now);
+  return gets_.retry(member, waiting.id, std::get<rpc::GetStart>(waiting.request), Gets::Rank::first, waiting.stagings, now);
 }
 
 void MasterCore::work() {

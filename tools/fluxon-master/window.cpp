@@ -88,7 +88,7 @@ bool Window::offersLastTerm(const rpc::Registration& registration) const {
 void Window::registered(Member& member, Time now) {
   if (!open()) return;
   if (member.listing == Listing::ofLastTerm || member.listing == Listing::ofBefore) listed(member, member.leaseEnd);
-  settle(now);
+  advance(now);
 }
 
 void Window::listed(const Member& member, Time until) {
@@ -101,7 +101,7 @@ void Window::over(Member& member, Time now) {
   // Of the life that the record named a newcomer that does not have its directory proves nothing.
   if (expected == expected_.end() || !vouches(member.registration(), expected->second.life)) return;
   expected_.erase(expected);
-  settle(now);
+  advance(now);
   events_.goOn(held_.takeAll(), now);
 }
 
@@ -152,11 +152,11 @@ Time Window::nextWake() const {
 
 void Window::persisted(uint64_t version, Time now) {
   if (std::erase_if(expected_, [&](const auto& each) { return each.second.givenUp != 0 && each.second.givenUp <= version; }) > 0)
-    settle(now);
+    advance(now);
 }
 
 // After each event that may bring the window on.
-void Window::settle(Time now) {
+void Window::advance(Time now) {
   const bool registered = std::all_of(expected_.begin(), expected_.end(), [&](const auto& each) {
     const auto member = members_.find(each.first);
     return each.second.givenUp == 0 && member != members_.end() && vouches(member->second->registration(), each.second.life);

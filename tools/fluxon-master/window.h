@@ -86,7 +86,7 @@ class Window {
     Time until;            // it is given up then, unless it lists more
     uint64_t givenUp = 0;  // it is not taken any more, and not waited for when this version is durable
   };
-  void settle(Time now);
+  void advance(Time now);
   bool known(const std::string& key) const;
 
   Term term_;

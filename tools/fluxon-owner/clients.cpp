@@ -21,7 +21,7 @@ namespace fluxon::owner {
 namespace {
 
 constexpr size_t kSlice = 128;  // commands between two looks at everything else
-constexpr int kMessagesATurn = 16;
+constexpr int kMessagesAtOnce = 16;
 constexpr uint64_t kMostOwners = 64;    // of this host, that copy values from here
 constexpr uint64_t kFilesPerPlace = 2;  // of clients: those that have closed may hold values for some time
 
@@ -278,7 +278,7 @@ kj::Promise<void> Clients::watch(ClientId id) {
   Client& client = found->second;
   for (int messages = 0;; ++messages) {
     // A client that sends without pause waits, so that all others are served.
-    if (messages == kMessagesATurn) return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this, id] { return watch(id); });
+    if (messages == kMessagesAtOnce) return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this, id] { return watch(id); });
     shm::AttachRequest request{};
     const ssize_t n = ::recv(client.socket.get(), &request, sizeof request, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;

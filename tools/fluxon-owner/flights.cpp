@@ -177,7 +177,7 @@ void Flights::landed(uint32_t slot, const rpc::Reply& reply, Time now) {
     ++counters_.temporary;
     retirement_.retire(slot);
   }
-  publications_.settle(key, now);
+  publications_.publishWaiting(key, now);
   controls_.close(key, now);
 }
 

@@ -56,7 +56,7 @@ int serve(rpc::Process& process) {
   process.stopping();
   const NodeFiles::Loss& loss = service.loss();
   if (loss.what != NodeFiles::Loss::What::lock) service.stop().wait(daemon.waitScope());
-  daemon.settle();
+  daemon.finishWork();
   return loss.error.ok() ? daemon.status()
                          : process.fail({loss.error.code, loss.error.detail + ": this owner ends, and is to be started anew"});
 }

@@ -32,13 +32,13 @@ class MasterLink::OwnerServer final : public schema::Owner::Server {
   Incarnation life_;
 };
 
-MasterLink::MasterLink(rpc::Daemon& daemon, rpc::Access& access, Place place, Enrolment enrolment, OwnerCore& core,
+MasterLink::MasterLink(rpc::Daemon& daemon, rpc::Access& access, Place place, Joining joining, OwnerCore& core,
                        std::function<void()> changed)
     : daemon_(daemon),
       access_(access),
       place_(std::move(place)),
       core_(core),
-      enrolment_(std::move(enrolment)),
+      joining_(std::move(joining)),
       changed_(std::move(changed)),
       first_(nullptr),
       tasks_(*this) {
@@ -59,7 +59,7 @@ kj::Promise<void> MasterLink::run() {
       .then([this]() -> kj::Promise<void> {
         connection_ = nullptr;
         queue_.clear();
-        enrolment_.lost();
+        joining_.lost();
         changed_();
         if (leaving_) return kj::READY_NOW;
         const int64_t pause = pauseMs_;
@@ -93,8 +93,8 @@ kj::Promise<void> MasterLink::converse() {
       .then([this](capnp::Response<schema::Master::HelloResults> hello) {
         const rpc::Hello said{rpc::toString(hello.getClusterId()), rpc::toString(hello.getCluster()), Term(hello.getTerm()),
                               Incarnation(hello.getMaster()), hello.getProtocol()};
-        if (Error error = enrolment_.met(said, bootTime()); !error.ok()) refuse(error);
-        return enroll();
+        if (Error error = joining_.met(said, bootTime()); !error.ok()) refuse(error);
+        return join();
       })
       .then([this] {
         auto paf = kj::newPromiseAndFulfiller<void>();
@@ -106,10 +106,10 @@ kj::Promise<void> MasterLink::converse() {
       });
 }
 
-kj::Promise<void> MasterLink::enroll() {
-  if (!enrolment_.ready()) return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return enroll(); });
+kj::Promise<void> MasterLink::join() {
+  if (!joining_.ready()) return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this] { return join(); });
   auto call = KJ_ASSERT_NONNULL(connection_)->master.registerRequest();
-  rpc::encode(enrolment_.begin(newIncarnation(), bootTime()), call.initRegistration());
+  rpc::encode(joining_.begin(newIncarnation(), bootTime()), call.initRegistration());
   call.setOwner(kj::heap<OwnerServer>(*this, registration().incarnation));
   return call.send().then([this](capnp::Response<schema::Master::RegisterResults> result) -> kj::Promise<void> {
     rpc::Registered answer;
@@ -118,11 +118,11 @@ kj::Promise<void> MasterLink::enroll() {
     answer.leaseMs = result.getLeaseMs();
     answer.inventory = result.getInventory();
     if (answer.code == Code::ok) KJ_ASSERT_NONNULL(connection_)->session = result.getSession();
-    Result<Enrolment::Answered> joined = enrolment_.answered(answer, bootTime());
+    Result<Joining::Answered> joined = joining_.answered(answer, bootTime());
     if (!joined) refuse(joined.error());
-    if (*joined == Enrolment::Answered::again) {
+    if (*joined == Joining::Answered::again) {
       log::info("the master does not know the values of the last life: they go");
-      return enroll();
+      return join();
     }
     pauseMs_ = 50;
     lastError_.clear();
@@ -171,13 +171,13 @@ void MasterLink::flush() {
 }
 
 void MasterLink::received(Incarnation life, capnp::List<schema::MasterMessage>::Reader messages) {
-  for (rpc::MasterMessage& message : rpc::decode(messages)) enrolment_.heard(life, std::move(message), bootTime());
+  for (rpc::MasterMessage& message : rpc::decode(messages)) joining_.heard(life, std::move(message), bootTime());
   changed_();
 }
 
 void MasterLink::check() {
   if (joined() && core_.listening() && !core_.reporting()) firstFulfiller_->fulfill();
-  if (!enrolment_.fenced()) return;
+  if (!joining_.fenced()) return;
   log::warn("this incarnation is fenced: joining again");
   if (broken_.get() != nullptr) broken_->fulfill();
 }

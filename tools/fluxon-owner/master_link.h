@@ -1,6 +1,6 @@
-// MasterLink: the owner's connection to its master. What is said on it: enrolment.h.
+// MasterLink: the owner's connection to its master. What is said on it: joining.h.
 //
-//   apart ──connect, hello──► met ──settled──► registering ──► joined
+//   apart ──connect, hello──► met ──nothing under way──► registering ──► joined
 //     ▲                        │                    │             │
 //     └── after a pause ───────┴────────────────────┴─────────────┘ the connection is lost, a refusal, a fence
 // The pause grows from 50 ms to 1 s and is short again after a success.
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "enrolment.h"
+#include "joining.h"
 #include "rpc/access.h"
 #include "rpc/daemon.h"
 #include "rpc/messages.h"
@@ -28,13 +28,13 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
     std::string socket;  // of a master on this host
     Endpoint master;     // on another host; off: by the socket
   };
-  MasterLink(rpc::Daemon&, rpc::Access&, Place, Enrolment, OwnerCore&, std::function<void()> changed);
+  MasterLink(rpc::Daemon&, rpc::Access&, Place, Joining, OwnerCore&, std::function<void()> changed);
   ~MasterLink();
 
   void start() { tasks_.add(run()); }
-  void setHttp(std::string address) { enrolment_.registration().http = std::move(address); }
-  void setLink(std::string address) { enrolment_.registration().link = std::move(address); }
-  const rpc::Registration& registration() const { return enrolment_.registration(); }
+  void setHttp(std::string address) { joining_.registration().http = std::move(address); }
+  void setLink(std::string address) { joining_.registration().link = std::move(address); }
+  const rpc::Registration& registration() const { return joining_.registration(); }
   // Queues; what was queued in one turn of the loop leaves in one message.
   void send(const rpc::Request&);
   // Looks whether the core was fenced since; the service calls it after every event.
@@ -42,11 +42,11 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   // Says farewell; resolves when the master knows or after a second. `keeps`: the values stay for the next life.
   enum class Values { kept, gone };
   kj::Promise<void> leave(Values);
-  bool joined() const { return enrolment_.joined(); }
+  bool joined() const { return joining_.joined(); }
   const std::string& lastError() const { return lastError_; }
   // Connections that were made since the start.
   uint64_t connections() const { return connections_; }
-  uint64_t term() const { return enrolment_.term().value; }
+  uint64_t term() const { return joining_.term().value; }
   // Resolves at the first successful registration.
   kj::Promise<void> firstJoined() { return first_.addBranch(); }
 
@@ -62,8 +62,7 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   kj::Promise<kj::Own<kj::AsyncIoStream>> connect();
   kj::Promise<void> run();
   kj::Promise<void> converse();
-  kj::Promise<void> enroll();
-  kj::Promise<void> settled();
+  kj::Promise<void> join();
   void flush();
   void received(Incarnation life, capnp::List<schema::MasterMessage>::Reader);
   void taskFailed(kj::Exception&&) override;
@@ -72,7 +71,7 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   rpc::Access& access_;
   Place place_;
   OwnerCore& core_;
-  Enrolment enrolment_;
+  Joining joining_;
   std::function<void()> changed_;
   kj::Maybe<kj::Own<Connection>> connection_;
   kj::Own<kj::PromiseFulfiller<void>> broken_;  // ends the present conversation

@@ -76,7 +76,7 @@ class OwnerCore {
   void adopt(const std::set<uint64_t>& living, Time now);
 
   // Joining. keep(): another term, a fence, or another life: committed values stay for the inventory. drop(): they go as well. Puts
-  // being written stay, as orphans; everything else ends. After what they start is over (unsettled() is 0), occupied() is what is in
+  // being written stay, as orphans; everything else ends. After what they start is over (underWay() is 0), occupied() is what is in
   // use without being a value of the inventory.
   // `master`: which one; it is the one that serving is under from serve() on.
   void setMaster(Incarnation master) { standing_.setMaster(master); }
@@ -84,7 +84,7 @@ class OwnerCore {
   void drop(Time now) { endTerm(Retirement::Values::dropped, now); }
   // This process ends in order: nothing is served from here on. True: values stay for the next life.
   bool stop(Time now);
-  size_t unsettled() const { return retirement_.scans() + flights_.fetches() + exports() + ssd_.awaited(); }
+  size_t underWay() const { return retirement_.scans() + flights_.fetches() + exports() + ssd_.awaited(); }
   std::vector<Extent> occupied();
   // The life whose values are here, 0: there are none.
   Incarnation content() const;

@@ -40,7 +40,7 @@ void Publications::makeReadable(uint32_t slot, const Waiting& value, Time now) {
 }
 
 // The newest is readable now, unless something newer has come.
-void Publications::settle(const std::string& key, Time now) {
+void Publications::publishWaiting(const std::string& key, Time now) {
   std::vector<uint32_t> slots;
   bool newer = false;
   const PutId bound = controls_.bound(key);

@@ -2,7 +2,7 @@
 //
 // Life of a pending value of a put, one of this owner's clients or one that has come home from another owner:
 //   submitted: what is older here is retired ──decided──► published ──no other put of the key is undecided──► readable (committed)
-//                                                  │         └─────waits for those ──settle──► readable | retired: it is none any more
+//                                                  │         └─waits for those ──publishWaiting──► readable | retired: it is none any more
 //                                                  └──► not published: who submitted it sees to its slot
 //   A copy of a readable value enters at `published`: it retires nothing before.
 //
@@ -45,7 +45,7 @@ class Publications {
   enum class Becomes { readable, waits };
   Becomes publish(uint32_t slot, PutId, KeyLeaseId, Origin, Time now);
   // After a decision: values that waited for it.
-  void settle(const std::string& key, Time now);
+  void publishWaiting(const std::string& key, Time now);
   void endTerm();
 
  private:

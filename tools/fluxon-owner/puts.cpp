@@ -229,7 +229,7 @@ void Puts::decided(const Call& call, const rpc::Reply& reply, Time now) {
   const std::string key(directory_.key(slot));
   const Put put = puts_.at(slot);
   puts_.erase(slot);
-  const Code code = settle(slot, put, key, reply, now);
+  const Code code = finish(slot, put, key, reply, now);
   if (code != Code::ok) ++counters_.putsFailed;
   const auto* ended = reply.as<rpc::PutEnded>();
   const PutId putId = ended ? ended->putId : PutId();
@@ -245,12 +245,12 @@ void Puts::decided(const Call& call, const rpc::Reply& reply, Time now) {
     answer.payload = reply.detail;
     host_.answer(call.caller, std::move(answer));
   }
-  publications_.settle(key, now);
+  publications_.publishWaiting(key, now);
   controls_.close(key, now);
 }
 
 // What becomes of the slot, and what its caller is told.
-Code Puts::settle(uint32_t slot, const Put& put, const std::string& key, const rpc::Reply& reply, Time now) {
+Code Puts::finish(uint32_t slot, const Put& put, const std::string& key, const rpc::Reply& reply, Time now) {
   const auto* ended = reply.as<rpc::PutEnded>();
   const PutId putId = ended ? ended->putId : PutId();
   const bool published = ended && ended->published && put.place == Place::here;

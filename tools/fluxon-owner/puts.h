@@ -114,7 +114,7 @@ class Puts {
   void refuseGrant(OperationId put, Caller, Code, const char* why);
   std::optional<Grant> granted(Caller, const Command&) const;
   void submit(uint32_t slot, Caller, Time now);
-  Code settle(uint32_t slot, const Put&, const std::string& key, const rpc::Reply&, Time now);
+  Code finish(uint32_t slot, const Put&, const std::string& key, const rpc::Reply&, Time now);
   // The writer is done with the extent.
   void giveUp(uint32_t slot);
 

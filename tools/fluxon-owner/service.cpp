@@ -63,7 +63,7 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); },
                 [this](shm::Descriptor& socket, const ssd::SsddAttach& request) { ssd_.attach(socket, request); }}),
       link_(daemon, access, {files.paths().masterSocket(), config.common.master},
-            Enrolment(core_, files.header(), files.paths().cluster, registrationOf(files, config, peers_.hostId())), core_,
+            Joining(core_, files.header(), files.paths().cluster, registrationOf(files, config, peers_.hostId())), core_,
             [this] { run(); }),
       left_(nullptr),
       tasks_(*this) {

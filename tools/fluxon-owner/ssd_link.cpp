@@ -13,7 +13,7 @@
 namespace fluxon::owner {
 namespace {
 
-constexpr int kMessagesATurn = 256;
+constexpr int kMessagesAtOnce = 256;
 constexpr Duration kLockPause = milliseconds(10);
 constexpr Duration kBetweenWarnings = seconds(60);
 constexpr Duration kPatience = seconds(3);  // for an ssdd of the last life to come with what it has
@@ -107,7 +107,7 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
   if (!sendWithDescriptors(socket.get(), &answer, sizeof answer, descriptors, ssd::kSsddDescriptors)) return;
   socket_ = std::move(socket);
   channel_ = std::make_unique<ssd::Channel>(shared(), ssd::Channel::End::owner, peerBell_.get());
-  settle();  // it has said that nothing of an earlier one is under way
+  writesEnded();  // it has said that nothing of an earlier one is under way
   log::info("ssdd attaches, pid " + std::to_string(peer.pid) + ", life " + toString(Incarnation(request.life)) + ", " +
             std::to_string(request.entries) + " entries");
   using Observer = kj::UnixEventPort::FdObserver;
@@ -117,7 +117,7 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
   events_.attached(Incarnation(request.life));
   channelTasks_->add(watch(*channel_));
   channelTasks_->add(bell(*channel_));
-  events_.turn();
+  events_.heard();
 }
 
 // The end of the socket is the end of ssdd, or its way to say that it is done with us. Nothing else comes by it.
@@ -139,7 +139,7 @@ kj::Promise<void> SsdLink::bell(const ssd::Channel& of) {
   channel_->awake();
   ssd::Message message;
   bool more = true;
-  for (int count = 0; more && count < kMessagesATurn; ++count) {
+  for (int count = 0; more && count < kMessagesAtOnce; ++count) {
     switch (channel_->receive(message)) {
       case ssd::Channel::Received::message: received(message); break;
       case ssd::Channel::Received::nothing: more = !channel_->sleep(); break;
@@ -149,7 +149,7 @@ kj::Promise<void> SsdLink::bell(const ssd::Channel& of) {
     }
     if (channel_.get() != &of) break;
   }
-  events_.turn();
+  events_.heard();
   if (channel_.get() != &of) return kj::READY_NOW;
   // By the timer, which is looked at together with sockets and signals: an ssdd that talks without end keeps nobody else waiting.
   if (more) return daemon_.timer().afterDelay(0 * kj::NANOSECONDS).then([this, &of] { return bell(of); });
@@ -177,7 +177,7 @@ void SsdLink::load(const Fetch& fetch) {
   if (!channel_) {
     tasks_.add(kj::evalLater([this, id = fetch.id] {
       events_.fetched(id, {Code::unavailable, "no ssdd is attached"});
-      events_.turn();
+      events_.heard();
     }));
     return;
   }
@@ -223,10 +223,10 @@ void SsdLink::lost(const ssd::Channel& of, const std::string& why) {
   log::warn("ssdd: " + why);
   cut();
   events_.gone();
-  events_.turn();
+  events_.heard();
 }
 
-void SsdLink::settle() {
+void SsdLink::writesEnded() {
   for (const uint64_t id : std::exchange(adrift_, {})) events_.fetched(id, {Code::unavailable, "ssdd has ended"});
   if (std::exchange(leftBehind_, false)) events_.calm(), events_.notComing();
 }
@@ -239,8 +239,8 @@ kj::Promise<void> SsdLink::awaitLocks() {
     if (cuts != cuts_) return awaitLocks();  // who has ended since may have had them after we looked
     if (adrift_.empty() && !leftBehind_) return kj::READY_NOW;
     if (!*held) {
-      settle();
-      events_.turn();
+      writesEnded();
+      events_.heard();
       return kj::READY_NOW;
     }
     return daemon_.timer().afterDelay(kLockPause.ns * kj::NANOSECONDS).then([this] { return awaitLocks(); });
@@ -253,7 +253,7 @@ kj::Promise<void> SsdLink::patience() {
     if (!leftBehind_) return;
     log::warn("ssdd of the last life holds its shards and does not attach: what it has is given up");
     events_.notComing();
-    events_.turn();
+    events_.heard();
   });
 }
 

@@ -37,7 +37,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
     std::function<void(uint64_t load, const Error&)> fetched;
     std::function<void()> calm;       // what the ssdd of the last life may have written is over
     std::function<void()> notComing;  // no ssdd will come with what it had in the last life
-    std::function<void()> turn;       // after some of these
+    std::function<void()> heard;      // after some of these
   };
   SsdLink(rpc::Daemon&, NodeFiles&, const Config&, Events);
 
@@ -68,7 +68,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   void received(const ssd::Message&);
   void cut();
   void lost(const ssd::Channel&, const std::string& why);
-  void settle();
+  void writesEnded();
   void taskFailed(kj::Exception&&) override;
 
   rpc::Daemon& daemon_;

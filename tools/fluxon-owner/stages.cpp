@@ -53,7 +53,7 @@ void Stages::end(const rpc::Unstage& order) {
   }
   found->second.end = Unstaged{order.order};
   endExport(order.exportId);
-  settle(order.exportId);
+  endIfOver(order.exportId);
 }
 
 // --- its load
@@ -102,7 +102,7 @@ bool Stages::loaded(uint64_t task, Code code, Time now) {
     if (!over && ssd_.dropUnreadable(key, stage.putId, code)) ssd_.goneAtOnce(key, stage.putId);
     fail(id, stage);
   }
-  settle(id);
+  endIfOver(id);
   return true;
 }
 
@@ -143,11 +143,11 @@ void Stages::unexported(ExportId id) {
   const auto found = stages_.find(id);
   FLUXON_CHECK(found != stages_.end(), "an export that is none has ended");
   found->second.peers = Stage::Peers::gone;
-  settle(id);
+  endIfOver(id);
 }
 
 // Over, when nobody reads or writes the extent any more.
-void Stages::settle(ExportId id) {
+void Stages::endIfOver(ExportId id) {
   const auto found = stages_.find(id);
   if (found == stages_.end()) return;  // over already, if the host said at once that nobody reads
   const Stage& stage = found->second;
@@ -181,7 +181,7 @@ void Stages::endTerm() {
   }
   for (const ExportId id : ids) {
     if (stages_.count(id) != 0) endExport(id);
-    settle(id);
+    endIfOver(id);
   }
 }
 

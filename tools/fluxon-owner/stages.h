@@ -84,7 +84,7 @@ class Stages {
   };
   void fail(ExportId, const Stage&);
   void endExport(ExportId);
-  void settle(ExportId);
+  void endIfOver(ExportId);
 
   shm::DirectoryWriter& directory_;
   uint64_t segmentBytes_;

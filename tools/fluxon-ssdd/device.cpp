@@ -81,8 +81,8 @@ struct Devices::Device {
   DeviceCounters counters;
   shm::Descriptor bell;  // rung when the thread sleeps and there is something in the inbox
   std::mutex mutex;      // over what follows
-  std::vector<Order> inbox;
-  std::optional<iovec> segment;  // a new one; orders that are in the inbox with it name it
+  std::vector<DiskJob> inbox;
+  std::optional<iovec> segment;  // a new one; jobs that are in the inbox with it name it
   uint64_t populated = 0;
   bool cancels = false, ends = false, asleep = false;
 
@@ -90,8 +90,8 @@ struct Devices::Device {
   std::thread thread;
 };
 
-std::atomic<uint64_t>& Devices::queued(Device& device, const Order& order) {
-  return order.kind == Kind::written ? device.counters.writesQueued : device.counters.readsQueued;
+std::atomic<uint64_t>& Devices::queued(Device& device, const DiskJob& job) {
+  return job.kind == Kind::written ? device.counters.writesQueued : device.counters.readsQueued;
 }
 
 Devices::Devices(const std::vector<ssd::Root>& roots, const Settings& settings) : bell_(makeBell(error_)) {
@@ -179,14 +179,14 @@ void Devices::check(const CheckJob& job) {
   give(job.shard, {Kind::checked, job.id, 0, job.fileOffset, {job.keyHash, job.putId, job.payloadBytes, job.payloadCrc}, nullptr});
 }
 
-void Devices::give(ShardId shard, Order order) {
+void Devices::give(ShardId shard, DiskJob job) {
   FLUXON_CHECK(!closed_ && shard.value < places_.size(), "a job for closed devices, or for no shard");
   const Place place = places_[shard.value];
-  order.shard = place.shard;
+  job.shard = place.shard;
   Device& device = *devices_[place.device];
-  queued(device, order).fetch_add(1, std::memory_order_relaxed);
+  queued(device, job).fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(device.mutex);
-  device.inbox.push_back(order);
+  device.inbox.push_back(job);
   if (std::exchange(device.asleep, false)) bell::ring(device.bell.get());
 }
 
@@ -195,7 +195,7 @@ void Devices::cancelQueued(DeviceIndex index) {
   Device& device = *devices_[index.value];
   {
     const std::lock_guard lock(device.mutex);
-    for (const Order& each : device.inbox) {
+    for (const DiskJob& each : device.inbox) {
       queued(device, each).fetch_sub(1, std::memory_order_relaxed);
       results.push_back({.kind = each.kind, .id = each.id, .error = {Code::unavailable, "the job was taken back"}});
     }
@@ -230,7 +230,7 @@ void Devices::run(Device& device, const Settings& settings) {
   if (sources[1].fd < 0) return device.engineName.set_value(systemError("eventfd", errno));
   device.engineName.set_value(engine->name());
   SegmentMemory memory(device.root.path, *engine, device.counters);
-  std::vector<Order> orders;
+  std::vector<DiskJob> jobs;
   std::vector<DiskResult> results;
   bool moved = true;
   for (;;) {
@@ -239,12 +239,12 @@ void Devices::run(Device& device, const Settings& settings) {
     uint64_t populated;
     {
       const std::lock_guard lock(device.mutex);
-      orders.swap(device.inbox);
+      jobs.swap(device.inbox);
       segment = std::exchange(device.segment, std::nullopt);
       populated = device.populated;
       cancels = std::exchange(device.cancels, false);
       ends = device.ends;
-      idle = !moved && orders.empty() && !segment && !cancels && !ends && !memory.canStep(populated) && !memory.hasRefusal();
+      idle = !moved && jobs.empty() && !segment && !cancels && !ends && !memory.canStep(populated) && !memory.hasRefusal();
       device.asleep = idle;
     }
     if (idle) {
@@ -253,13 +253,13 @@ void Devices::run(Device& device, const Settings& settings) {
     }
     segment ? memory.replace(*segment) : memory.tellRefusal();
     if (cancels) worker.cancelQueued(results);
-    for (const Order& each : orders) worker.add(each);  // given after the cancelling
-    orders.clear();
+    for (const DiskJob& each : jobs) worker.add(each);  // given after the cancelling
+    jobs.clear();
     if (ends) {
       worker.close(results);
       return hand(results);
     }
-    moved = worker.turn(results);
+    moved = worker.step(results);
     hand(results);
     if (memory.canStep(populated)) memory.step();
   }

@@ -1,6 +1,6 @@
 // Devices: the disks of a node. Each root has a thread with an engine of its own, so that a slow disk holds up no other one:
 //
-//   control thread ── Order ──► inbox ──► DeviceWorker of the root ── DiskResult ──► reap() on the control thread
+//   control thread ── DiskJob ──► inbox ──► DeviceWorker of the root ── DiskResult ──► reap() on the control thread
 //
 // Shards are numbered through all roots in their order, from 0 on; I/O goes through the descriptors of the roots, which hold the
 // locks. Nothing here blocks but the constructor, which waits for the engines, and close().
@@ -72,8 +72,8 @@ class Devices final : public Disk {
     size_t device, shard;
   };
 
-  static std::atomic<uint64_t>& queued(Device&, const Order&);
-  void give(ShardId, Order);
+  static std::atomic<uint64_t>& queued(Device&, const DiskJob&);
+  void give(ShardId, DiskJob);
   char* inSegment(uint64_t offset, uint64_t bytes) const;
   void run(Device&, const Settings&);
   void hand(std::vector<DiskResult>&);

@@ -32,9 +32,9 @@ DeviceWorker::DeviceWorker(const ssd::Root& root, FileEngine& engine, WriteMode 
   for (const ssd::Shard& shard : root.shards) files_.push_back(engine_.addFile(shard.fd.get()));
 }
 
-void DeviceWorker::add(const Order& order) {
+void DeviceWorker::add(const DiskJob& asked) {
   Job& job = jobs_.emplace_back();
-  job.order = order;
+  job.asked = asked;
   job.self = std::prev(jobs_.end());
   (job.isWrite() ? writes_ : reads_).push_back(&job);
 }
@@ -50,7 +50,7 @@ void DeviceWorker::cancelQueued(std::vector<DiskResult>& results) {
   }
 }
 
-bool DeviceWorker::turn(std::vector<DiskResult>& results) {
+bool DeviceWorker::step(std::vector<DiskResult>& results) {
   completions_.clear();
   engine_.wait(0, Time{}, completions_);
   for (const Completion& each : completions_) finish(each, results);
@@ -111,7 +111,7 @@ bool DeviceWorker::startWrites(std::vector<DiskResult>& results) {
     any = true;
     bytes += job.next - before + block_;
     if (started == Started::yes && !job.headerStarted) {
-      if (job.next % kWriteTurn != 0 || writes_.size() == 1) continue;
+      if (job.next % kWriteQuantum != 0 || writes_.size() == 1) continue;
       writes_.push_back(&job);
     }
     writes_.pop_front();
@@ -127,8 +127,8 @@ void DeviceWorker::sendOff(Job& job, Io io, uint64_t fileOffset, iovec buffer, s
   inEngine_.back().self = std::prev(inEngine_.end());
   const bool write = job.isWrite();
   const bool taken = engine_.submit({.direction = write ? Direction::write : Direction::read,
-                                     .file = files_[job.order.shard],
-                                     .offset = job.order.fileOffset + fileOffset,
+                                     .file = files_[job.asked.shard],
+                                     .offset = job.asked.fileOffset + fileOffset,
                                      .buffer = buffer,
                                      .parts = parts,
                                      .tag = reinterpret_cast<uintptr_t>(&inEngine_.back())});
@@ -145,7 +145,7 @@ DeviceWorker::Started DeviceWorker::startRead(Job& job) {
   io.at = job.next;
   io.bytes = std::min(kChunkBytes, job.payloadBytes() - job.next);
   io.requestBytes = alignUp(io.bytes, block_);
-  char* target = job.order.payload + io.at;
+  char* target = job.asked.payload + io.at;
   io.scratch = reinterpret_cast<uintptr_t>(target) % block_ != 0 || io.at + io.requestBytes > extentBytes(job.payloadBytes());
   if (io.scratch) {
     io.bufferBytes = io.requestBytes;
@@ -180,7 +180,7 @@ DeviceWorker::Started DeviceWorker::startWrite(Job& job) {
   io.header = job.payloadBytes() <= kChunkBytes;
   io.at = job.next;
   io.bytes = std::min(kChunkBytes, job.payloadBytes() - job.next);
-  const char* const payload = job.order.payload + io.at;
+  const char* const payload = job.asked.payload + io.at;
   const bool inPlace = mode_ == WriteMode::iovec && reinterpret_cast<uintptr_t>(payload) % block_ == 0;
   const uint64_t headerBytes = io.header ? block_ : 0;
   const uint64_t straight = inPlace ? io.bytes / block_ * block_ : 0;  // from the segment
@@ -198,8 +198,8 @@ DeviceWorker::Started DeviceWorker::startWrite(Job& job) {
   if (copied > 0) job.crc = crc32c(io.buffer + headerBytes, copied, job.crc);
   job.next += io.bytes;
   if (io.header) {
-    job.order.record.payloadCrc = job.crc;
-    ssd::encodeHeader(job.order.record, io.buffer, root_.blockBytes);
+    job.asked.record.payloadCrc = job.crc;
+    ssd::encodeHeader(job.asked.record, io.buffer, root_.blockBytes);
     job.headerStarted = true;
   }
   const uint64_t fileOffset = io.header ? 0 : block_ + io.at;
@@ -225,8 +225,8 @@ DeviceWorker::Started DeviceWorker::startHeader(Job& job) {
   io.requestBytes = io.bufferBytes = block_;
   io.buffer = buffers_.take(block_);
   if (!io.buffer) return Started::noRoom;
-  job.order.record.payloadCrc = job.crc;
-  ssd::encodeHeader(job.order.record, io.buffer, root_.blockBytes);
+  job.asked.record.payloadCrc = job.crc;
+  ssd::encodeHeader(job.asked.record, io.buffer, root_.blockBytes);
   job.headerStarted = true;
   sendOff(job, io, 0, {io.buffer, block_}, {});
   return Started::yes;
@@ -241,21 +241,21 @@ void DeviceWorker::finish(const Completion& completion, std::vector<DiskResult>&
   --(job.isWrite() ? writesInEngine_ : readsInEngine_);
   if (job.isWrite()) writeBytesInEngine_ -= io.requestBytes;
   if (completion.error != 0 && job.error.ok()) {
-    job.error = deviceError(job.isWrite(), root_.shards[job.order.shard].path, completion.error);
+    job.error = deviceError(job.isWrite(), root_.shards[job.asked.shard].path, completion.error);
   }
   const bool mightRead = mayRead(job) && !job.isCheck();  // then it is in the queue
   if (job.error.ok() && job.isCheck()) takeCheck(job, io);
-  if (job.error.ok() && job.order.kind == Kind::readDone) takeRead(job, io, results);
+  if (job.error.ok() && job.asked.kind == Kind::readDone) takeRead(job, io, results);
   if (io.buffer) buffers_.give(io.buffer, io.bufferBytes);
   inEngine_.erase(io.self);
   if (!mightRead && !job.isWrite() && mayRead(job)) reads_.push_back(&job);
-  if (endIfOver(job, results) || job.order.kind == Kind::readDone) return;
-  results.push_back({.kind = Kind::progress, .id = job.order.id});
+  if (endIfOver(job, results) || job.asked.kind == Kind::readDone) return;
+  results.push_back({.kind = Kind::progress, .id = job.asked.id});
 }
 
 void DeviceWorker::takeRead(Job& job, const Io& io, std::vector<DiskResult>& results) {
   if (io.scratch) {
-    std::memcpy(job.order.payload + io.at, io.buffer, io.bytes);
+    std::memcpy(job.asked.payload + io.at, io.buffer, io.bytes);
     job.copied = true;
   }
   job.complete[io.at / kChunkBytes % kReadWindow] = true;
@@ -263,9 +263,9 @@ void DeviceWorker::takeRead(Job& job, const Io& io, std::vector<DiskResult>& res
     bool& complete = job.complete[job.counted / kChunkBytes % kReadWindow];
     if (!complete) break;
     complete = false;
-    count(job, job.order.payload + job.counted, std::min(kChunkBytes, job.payloadBytes() - job.counted));
+    count(job, job.asked.payload + job.counted, std::min(kChunkBytes, job.payloadBytes() - job.counted));
   }
-  if (job.counted < job.payloadBytes()) results.push_back({.kind = Kind::progress, .id = job.order.id, .bytes = job.counted});
+  if (job.counted < job.payloadBytes()) results.push_back({.kind = Kind::progress, .id = job.asked.id, .bytes = job.counted});
 }
 
 void DeviceWorker::takeCheck(Job& job, const Io& io) {
@@ -278,7 +278,7 @@ void DeviceWorker::takeCheck(Job& job, const Io& io) {
       job.error = record.error();
       return;
     }
-    if (!(record.value() == job.order.record)) {
+    if (!(record.value() == job.asked.record)) {
       job.error = {Code::corrupt, "record: the header is that of another one, put_id " + toString(record.value().putId)};
       return;
     }
@@ -297,7 +297,7 @@ bool DeviceWorker::endIfOver(Job& job, std::vector<DiskResult>& results) {
   if (job.error.ok()) {
     const bool whole = job.isWrite() ? job.headerStarted : job.counted == job.payloadBytes() && (job.started || !job.isCheck());
     if (!whole) return false;
-    if (!job.isWrite() && job.crc != job.order.record.payloadCrc) {
+    if (!job.isWrite() && job.crc != job.asked.record.payloadCrc) {
       job.error = {Code::corrupt, "record: wrong checksum of the payload " + std::to_string(job.crc)};
     }
   } else if (job.isWrite()) {
@@ -320,10 +320,10 @@ void DeviceWorker::end(Job& job, std::vector<DiskResult>& results) {
     }
   }
   if (job.error.code == Code::corrupt) {
-    job.error.detail = root_.shards[job.order.shard].path + " at " + std::to_string(job.order.fileOffset) + ": " + job.error.detail;
+    job.error.detail = root_.shards[job.asked.shard].path + " at " + std::to_string(job.asked.fileOffset) + ": " + job.error.detail;
   }
   (write ? counters_.writesQueued : counters_.readsQueued).fetch_sub(1, std::memory_order_relaxed);
-  results.push_back({.kind = job.order.kind, .id = job.order.id, .payloadCrc = write ? job.crc : 0, .error = std::move(job.error)});
+  results.push_back({.kind = job.asked.kind, .id = job.asked.id, .payloadCrc = write ? job.crc : 0, .error = std::move(job.error)});
   jobs_.erase(job.self);
 }
 

@@ -11,7 +11,7 @@
 //   2. A job ends, with one result, when it has no request in flight; after an error it starts no further one.
 //   3. Of a target nothing outside of its extent is written, and of the disk nothing but whole records: what follows a payload in
 //      its last block is zero.
-// Reads of jobs go in turn, chunk by chunk. Writes do as well, kWriteTurn each, so that a large value does not keep others from being
+// Reads of jobs go in turn, chunk by chunk. Writes do as well, kWriteQuantum each, so that a large value does not keep others from being
 // finished and most are written in one go; and only so many are in the engine that reads find their place there (kMostWrites,
 // kMostWriteBytes). Each request that ends and does not end its job is told as progress. One thread: that of the engine.
 #pragma once
@@ -39,7 +39,7 @@ constexpr uint64_t kReadWindow = 4;  // chunks
 constexpr size_t kMostReads = 256;   // in the engine
 constexpr size_t kMostWrites = 32;
 constexpr uint64_t kMostWriteBytes = 8 * kChunkBytes;
-constexpr uint64_t kWriteTurn = 4 * kChunkBytes;  // of one job; then the next one has its turn
+constexpr uint64_t kWriteQuantum = 4 * kChunkBytes;  // of one job; then the next one has its turn
 
 // How a record comes to the engine. singleBuffer: copied into one buffer. iovec: header, payload where it lies if its address allows it,
 // and the last block.
@@ -66,7 +66,7 @@ struct DeviceCounters {
 };
 
 // A job as a device sees it.
-struct Order {
+struct DiskJob {
   DiskResult::Kind kind;  // written, readDone or checked
   JobId id;
   size_t shard;  // of this device
@@ -79,17 +79,17 @@ class DeviceWorker {
  public:
   DeviceWorker(const ssd::Root&, FileEngine&, WriteMode, uint64_t bufferBytes, DeviceCounters&);
 
-  void add(const Order&);
+  void add(const DiskJob&);
   // Jobs that have started nothing end with `unavailable`.
   void cancelQueued(std::vector<DiskResult>&);
   // Takes completions and starts what there is room for. False: neither.
-  bool turn(std::vector<DiskResult>&);
+  bool step(std::vector<DiskResult>&);
   // Ends all jobs: waits for what is in flight, starts nothing more.
   void close(std::vector<DiskResult>&);
 
  private:
   struct Job {
-    Order order;
+    DiskJob asked;
     std::list<Job>::iterator self;
     uint64_t next = 0;     // payload bytes that have been started
     uint64_t counted = 0;  // those that are complete, from the beginning on
@@ -99,9 +99,9 @@ class DeviceWorker {
     std::array<bool, kReadWindow> complete{};  // chunks from `counted` on
     Error error{};
 
-    uint64_t payloadBytes() const { return order.record.payloadBytes; }
-    bool isWrite() const { return order.kind == DiskResult::Kind::written; }
-    bool isCheck() const { return order.kind == DiskResult::Kind::checked; }
+    uint64_t payloadBytes() const { return asked.record.payloadBytes; }
+    bool isWrite() const { return asked.kind == DiskResult::Kind::written; }
+    bool isCheck() const { return asked.kind == DiskResult::Kind::checked; }
   };
   struct Io {
     Job* job;

@@ -54,7 +54,7 @@ int serve(rpc::Process& process) {
     log::finish();
     std::_Exit(daemon.status());
   }
-  daemon.settle();
+  daemon.finishWork();
   return daemon.status();
 }
 

@@ -83,7 +83,7 @@ void SsdCore::place(uint64_t id, Persist& persist, Time now) {
   if (auto* const guard = std::get_if<WriteGuard>(&claim)) return beginWrite(id, persist, std::move(*guard));
   if (auto* const blocked = std::get_if<BlockedByBusyIo>(&claim)) {
     FLUXON_MARK("ssdd: a persist waits for bytes that are in use");
-    persist.hold = std::move(blocked->turn);
+    persist.hold = std::move(blocked->claim);
     shard.waiting.push_back(id);
     return;
   }
@@ -144,7 +144,7 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
   else if (shard.writeErrors >= kWriteErrors && !shard.retired)
     retire(shard, now);
   answerForgets();
-  settle();
+  serveWaiting();
 }
 
 // What a write says about its shard and device.
@@ -189,7 +189,7 @@ void SsdCore::retire(Shard& shard, Time now) {
 void SsdCore::moveWaiting(Shard& shard, Time now) {
   for (const uint64_t id : std::exchange(shard.waiting, {})) {
     Persist& persist = persists_.at(id);
-    const bool wanted = std::get<Turn>(persist.hold).wanted();
+    const bool wanted = std::get<QueuedClaim>(persist.hold).wanted();
     persist.hold = std::monostate();
     releaseProbe(persist);
     uncount(persist);
@@ -225,10 +225,10 @@ void SsdCore::serve(Shard& shard) {
   while (!shard.waiting.empty()) {
     const uint64_t id = shard.waiting.front();
     Persist& persist = persists_.at(id);
-    Claim claim = shard.ring->retry(std::get<Turn>(std::move(persist.hold)));
+    Claim claim = shard.ring->retry(std::get<QueuedClaim>(std::move(persist.hold)));
     tellEvicted(shard);
     if (auto* const blocked = std::get_if<BlockedByBusyIo>(&claim)) {
-      persist.hold = std::move(blocked->turn);
+      persist.hold = std::move(blocked->claim);
       return;
     }
     shard.waiting.pop_front();
@@ -242,7 +242,7 @@ void SsdCore::serve(Shard& shard) {
 }
 
 // Guards have ended, or versions that waited: room for others.
-void SsdCore::settle() {
+void SsdCore::serveWaiting() {
   for (Shard& shard : shards_) serve(shard);
 }
 

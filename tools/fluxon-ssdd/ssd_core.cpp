@@ -69,7 +69,7 @@ Error SsdCore::message(const ssd::Message& message, Time now) {
     case MessageKind::scrub: scrub(message.id, now); break;
     default: error = {Code::protocol, "message of kind " + std::to_string(static_cast<unsigned>(message.kind))};
   }
-  settle();
+  serveWaiting();
   return error;
 }
 
@@ -150,7 +150,7 @@ void SsdCore::readDone(JobId job, const Error& error, Time now) {
   endLoad(id, code);
   judgeRead(shard, error, now);
   answerForgets();
-  settle();
+  serveWaiting();
 }
 
 void SsdCore::endLoad(uint64_t id, Code code) {
@@ -301,7 +301,7 @@ void SsdCore::checked(JobId job, const Error& error, Time now) {
     }
     scrubSome(now);
   }
-  settle();
+  serveWaiting();
 }
 
 // --- what is shown -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 //                         │           │                   │
 //                         └───────────┴───────────────────┴─ dead version, error, forget, owner gone ─► over: no entry
 //   writing ──stalled──► over, when the job has ended: its device does nothing, and its version is dead from there on
-//   waiting: a Turn. writing: the WriteGuard and a job; until it has ended the owner leaves the bytes in the segment what they are.
+//   waiting: a QueuedClaim. writing: the WriteGuard and a job; until it has ended the owner leaves the bytes in the segment what they are.
 //   undecided: the CommitPin; the segment is not needed any more.
 // Life of a load
 //   load ──► reading ──► over                            the ReadPin and a job, which may write into the extent from `load` to `loaded`
@@ -201,7 +201,7 @@ class SsdCore {
     bool probe = false;      // of its device
     bool forgotten = false;  // being written for nobody
     bool stalled = false;    // the owner has been told
-    std::variant<std::monostate, Turn, WriteGuard, CommitPin> hold;
+    std::variant<std::monostate, QueuedClaim, WriteGuard, CommitPin> hold;
   };
   struct Load {
     uint64_t id;
@@ -249,7 +249,7 @@ class SsdCore {
   void uncount(Persist&);
   void decided(const ssd::Message&);
   void serve(Shard&);
-  void settle();
+  void serveWaiting();
   void dropOpen();
 
   // outages.cpp

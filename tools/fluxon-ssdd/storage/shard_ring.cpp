@@ -52,7 +52,7 @@ bool ReadPin::current() const {
   return begin_ >= ring_->tail() && entry_->state != EntryState::dead;
 }
 
-Turn::~Turn() {
+QueuedClaim::~QueuedClaim() {
   if (!ring_) return;
   ring_->index_.die(*at_);
   ring_->waiting_.erase(at_);
@@ -159,7 +159,7 @@ WriteGuard ShardRing::grant(std::list<Entry>& from, uint64_t begin) {
   return WriteGuard(entry);
 }
 
-// Dead claims, whose turns still live, hold nobody up.
+// Dead claims that still wait hold nobody up.
 std::list<Entry>::iterator ShardRing::firstWaiting() {
   auto at = waiting_.begin();
   while (at != waiting_.end() && at->state == EntryState::dead) ++at;
@@ -180,18 +180,18 @@ Claim ShardRing::claim(Version version, uint64_t payloadBytes) {
   uint64_t begin;
   if (!inLine && makeRoom(bytes, begin)) return grant(made, begin);
   waiting_.splice(waiting_.end(), made);
-  return BlockedByBusyIo{Turn(*this, std::prev(waiting_.end()))};
+  return BlockedByBusyIo{QueuedClaim(*this, std::prev(waiting_.end()))};
 }
 
-Claim ShardRing::retry(Turn turn) {
-  FLUXON_CHECK(turn.ring_ == this, "ssd ring: the turn of another one");
-  if (turn.at_->state == EntryState::dead) return Outdated{};
-  if (turn.at_ != firstWaiting()) return BlockedByBusyIo{std::move(turn)};
+Claim ShardRing::retry(QueuedClaim claim) {
+  FLUXON_CHECK(claim.ring_ == this, "ssd ring: a claim of another one");
+  if (claim.at_->state == EntryState::dead) return Outdated{};
+  if (claim.at_ != firstWaiting()) return BlockedByBusyIo{std::move(claim)};
   uint64_t begin;
-  if (makeRoom(turn.at_->bytes, begin)) {
-    turn.ring_ = nullptr;
+  if (makeRoom(claim.at_->bytes, begin)) {
+    claim.ring_ = nullptr;
     std::list<Entry> first;
-    first.splice(first.end(), waiting_, turn.at_);
+    first.splice(first.end(), waiting_, claim.at_);
     return grant(first, begin);
   }
   // A key that is read without a pause would hold the writer up for good. Not before the master knows of it: evicted comes after
@@ -202,7 +202,7 @@ Claim ShardRing::retry(Turn turn) {
     --committed_;
     evicted_.push_back(oldest.version);
   }
-  return BlockedByBusyIo{std::move(turn)};
+  return BlockedByBusyIo{std::move(claim)};
 }
 
 // --- walk --------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 // order in which they were given out. A record that does not fit before the end of the file begins at the file's beginning; the
 // rest at the end belongs to no entry. What head needs, tail frees: the oldest entries are passed until the new record fits.
 //
-//          no room yet            its turn             commit            a writer waits for its readers
+//          no room yet            it is the first      commit            a writer waits for its readers
 //   claim ------------> waiting ------------> writing ----------> committed -------------> leaving
 //     |                    |                     ^ |                  |                       |
 //     +--------------------|---- room -----------+ | aborted,         | invalid, dropped,     | invalid, dropped,
@@ -152,27 +152,27 @@ class ReadPin : public Guard {
   explicit ReadPin(Entry& entry) : Guard(entry, &Entry::readPins) {}
 };
 
-// A place in the line of claims that wait. Ends: the claim is given up.
-class Turn {
+// A claim that waits for room, in the order of the claims. Its end gives the claim up.
+class QueuedClaim {
  public:
-  Turn(Turn&& other) noexcept : ring_(std::exchange(other.ring_, nullptr)), at_(other.at_) {}
-  Turn& operator=(Turn&& other) noexcept {
+  QueuedClaim(QueuedClaim&& other) noexcept : ring_(std::exchange(other.ring_, nullptr)), at_(other.at_) {}
+  QueuedClaim& operator=(QueuedClaim&& other) noexcept {
     std::swap(ring_, other.ring_), std::swap(at_, other.at_);
     return *this;
   }
-  ~Turn();
+  ~QueuedClaim();
   // False: the version is dead, nobody needs the place any more.
   bool wanted() const { return at_->state != EntryState::dead; }
 
  private:
   friend class ShardRing;
-  Turn(ShardRing& ring, std::list<Entry>::iterator at) : ring_(&ring), at_(at) {}
+  QueuedClaim(ShardRing& ring, std::list<Entry>::iterator at) : ring_(&ring), at_(at) {}
   ShardRing* ring_;
   std::list<Entry>::iterator at_;
 };
 
 struct BlockedByBusyIo {
-  Turn turn;
+  QueuedClaim claim;
 };
 struct TooLarge {};  // for any place in this shard
 struct Outdated {};  // the index knows this version or a newer one, or the claim was invalidated while it waited
@@ -196,7 +196,7 @@ class KeyIndex {
  private:
   friend class ShardRing;
   friend class Guard;
-  friend class Turn;
+  friend class QueuedClaim;
   struct Hash {
     size_t operator()(std::string_view key) const { return keyHash(key); }
   };
@@ -219,7 +219,7 @@ class ShardRing {
   // Place for the record of a version. BlockedByBusyIo: someone holds bytes that it needs, or claims wait that came before.
   Claim claim(Version version, uint64_t payloadBytes);
   // Once more, after guards have ended. While it waits, the oldest entry in its way takes no new readers.
-  Claim retry(Turn turn);
+  Claim retry(QueuedClaim claim);
   bool anyWaiting() const { return !waiting_.empty(); }
 
   // Committed versions that the tail has passed, or that leave, since the last call. What claim() and retry() evict is here when
@@ -237,7 +237,7 @@ class ShardRing {
  private:
   friend class Guard;
   friend class WriteGuard;
-  friend class Turn;
+  friend class QueuedClaim;
   friend class KeyIndex;
   friend class Walk;
 

@@ -1,4 +1,4 @@
-// Enrolment: how an owner joins a master that it has met, and what becomes of its values on the way. It sees no connection: MasterLink
+// Joining: how an owner joins a master that it has met, and what becomes of its values on the way. It sees no connection: MasterLink
 // carries what it says, and tells it what it hears.
 //
 //   apart ──met──► (known term, not fenced): the same incarnation registers again ──────────────────────────► joined
@@ -12,7 +12,7 @@
 //   1. A (term, master) lower than the highest seen of its cluster, or equal to it in term but of another master, is refused: it is a
 //      master that has been replaced. The highest is kept in shared memory and outlives this process, wherever that ends.
 //   2. An incarnation registers anew with nothing under way that may write into the segment, but into extents that it says are in use
-//      (OwnerCore::unsettled).
+//      (OwnerCore::underWay).
 //   3. What the master says to one life is never heard by another.
 //   4. An incarnation that the master has fenced registers never again.
 //   5. It names the lives of the node that serve no more: the one that the directory had served as when it was taken over (its lease has
@@ -29,10 +29,10 @@
 
 namespace fluxon::owner {
 
-class Enrolment {
+class Joining {
  public:
   // `place`: node, host, sizes, lives that have ended with files that were replaced; what changes from life to life is filled in here.
-  Enrolment(OwnerCore&, shm::DirectoryHeader&, std::string cluster, rpc::Registration place);
+  Joining(OwnerCore&, shm::DirectoryHeader&, std::string cluster, rpc::Registration place);
 
   rpc::Registration& registration() { return registration_; }
   const rpc::Registration& registration() const { return registration_; }
@@ -42,7 +42,7 @@ class Enrolment {
   // The master has said who it is. An error: it is not to be talked to.
   Error met(const rpc::Hello&, Time now);
   // begin() may be called.
-  bool ready() const { return !anew_ || core_.unsettled() == 0; }
+  bool ready() const { return !anew_ || core_.underWay() == 0; }
   // What is sent to the master now; `fresh` is the incarnation of a new life.
   const rpc::Registration& begin(Incarnation fresh, Time now);
   // again: the values are dropped, and begin() is to be called once more when ready.

@@ -1,4 +1,4 @@
-#include "enrolment.h"
+#include "joining.h"
 
 #include <cstdlib>
 #include <utility>
@@ -12,12 +12,12 @@ constexpr size_t kEndsNamed = 16;
 
 }  // namespace
 
-Enrolment::Enrolment(OwnerCore& core, shm::DirectoryHeader& header, std::string cluster, rpc::Registration place)
+Joining::Joining(OwnerCore& core, shm::DirectoryHeader& header, std::string cluster, rpc::Registration place)
     : core_(core), header_(header), cluster_(std::move(cluster)), registration_(std::move(place)) {
   if (const Incarnation last(header_.contentIncarnation.load()); last) registration_.ends.push_back(last);
 }
 
-Error Enrolment::met(const rpc::Hello& hello, Time now) {
+Error Joining::met(const rpc::Hello& hello, Time now) {
   if (hello.protocol != rpc::kProtocolVersion) return {Code::protocol, rpc::otherProtocol("the master", hello.protocol)};
   if (hello.cluster != cluster_) return {Code::badConfig, "the master serves cluster '" + hello.cluster + "', not '" + cluster_ + "'"};
   // Terms count within one cluster id: a cluster whose state was made anew begins again.
@@ -44,7 +44,7 @@ Error Enrolment::met(const rpc::Hello& hello, Time now) {
 // This process may end between any two of the stores: what is in the header then refuses no master but one that has been replaced. The
 // master is written before its term, as the other way round the new term would name the old master. Of another cluster nothing is
 // known before its id is there.
-void Enrolment::remember(uint64_t cluster, const rpc::Hello& hello) {
+void Joining::remember(uint64_t cluster, const rpc::Hello& hello) {
   const auto store = [](shm::Word& word, uint64_t value) {
     FLUXON_MAY_END();
     word.store(value, std::memory_order_seq_cst);
@@ -57,7 +57,7 @@ void Enrolment::remember(uint64_t cluster, const rpc::Hello& hello) {
   store(header_.highestTerm, hello.term.value);
 }
 
-const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {
+const rpc::Registration& Joining::begin(Incarnation fresh, Time now) {
   if (anew_) {
     early_.clear();  // for another life
     // Those before the one that served last are known to have ended; of many that never served, the first and the latest will do.
@@ -75,7 +75,7 @@ const rpc::Registration& Enrolment::begin(Incarnation fresh, Time now) {
   return registration_;
 }
 
-Result<Enrolment::Answered> Enrolment::answered(const rpc::Registered& answer, Time now) {
+Result<Joining::Answered> Joining::answered(const rpc::Registered& answer, Time now) {
   if (answer.code == Code::fenced) {
     FLUXON_MARK("owner: the registration of a fenced life is refused");
     term_ = Term();  // next time anew
@@ -102,7 +102,7 @@ Result<Enrolment::Answered> Enrolment::answered(const rpc::Registered& answer, T
   return Answered::joined;
 }
 
-void Enrolment::heard(Incarnation life, rpc::MasterMessage message, Time now) {
+void Joining::heard(Incarnation life, rpc::MasterMessage message, Time now) {
   if (life != registration_.incarnation) return;
   if (!joined_) {
     FLUXON_MARK("owner: an order comes before the answer to its registration");
@@ -111,12 +111,12 @@ void Enrolment::heard(Incarnation life, rpc::MasterMessage message, Time now) {
   core_.message(message, now);
 }
 
-void Enrolment::lost() {
+void Joining::lost() {
   joined_ = false;
   early_.clear();
 }
 
-bool Enrolment::fenced() {
+bool Joining::fenced() {
   if (!joined_ || !core_.fenced()) return false;
   joined_ = false;
   term_ = Term();

@@ -1,5 +1,5 @@
-// Enrolment: which master is talked to, which life registers, and who hears what the master says.
-#include "enrolment.h"
+// Joining: which master is talked to, which life registers, and who hears what the master says.
+#include "joining.h"
 #include "owner_fixture.h"
 
 namespace fluxon::owner {
@@ -10,13 +10,13 @@ struct World {
   World() {
     rpc::Registration place;
     place.node = "n";
-    enrolment = std::make_unique<Enrolment>(n.core, n.header(), "c", place);
+    joining = std::make_unique<Joining>(n.core, n.header(), "c", place);
   }
-  Error met(uint64_t term, uint64_t master) { return enrolment->met({"c1", "c", Term(term), Incarnation(master)}, n.now); }
+  Error met(uint64_t term, uint64_t master) { return joining->met({"c1", "c", Term(term), Incarnation(master)}, n.now); }
   Incarnation begin(uint64_t fresh) {
     n.scanAll();
-    REQUIRE(enrolment->ready());
-    return enrolment->begin(Incarnation(fresh), n.now).incarnation;
+    REQUIRE(joining->ready());
+    return joining->begin(Incarnation(fresh), n.now).incarnation;
   }
   rpc::Registered answer(Code code, bool inventory) const {
     rpc::Registered answer;
@@ -25,16 +25,16 @@ struct World {
     answer.inventory = inventory;
     return answer;
   }
-  Enrolment::Answered answered(bool inventory = false) {
-    const Result<Enrolment::Answered> result = enrolment->answered(answer(Code::ok, inventory), n.now);
+  Joining::Answered answered(bool inventory = false) {
+    const Result<Joining::Answered> result = joining->answered(answer(Code::ok, inventory), n.now);
     REQUIRE(result.ok());
     return result.value();
   }
-  void heard(uint64_t life) { enrolment->heard(Incarnation(life), rpc::Invalidate{OrderId(++orders), {{"k", PutId(9)}}}, n.now); }
+  void heard(uint64_t life) { joining->heard(Incarnation(life), rpc::Invalidate{OrderId(++orders), {{"k", PutId(9)}}}, n.now); }
   size_t carriedOut() const { return n.sent<rpc::InvalidateDone>(); }
 
   Node n{64, false};
-  std::unique_ptr<Enrolment> enrolment;
+  std::unique_ptr<Joining> joining;
   uint64_t orders = 0;
 };
 
@@ -44,7 +44,7 @@ TEST_CASE("owner enrolment: orders that overtake the answer to their registratio
   CHECK(w.begin(7).value == 7);
   w.heard(7);
   CHECK(w.carriedOut() == 0);
-  CHECK(w.answered() == Enrolment::Answered::joined);
+  CHECK(w.answered() == Joining::Answered::joined);
   CHECK(w.carriedOut() == 1);
   w.heard(7);
   CHECK(w.carriedOut() == 2);
@@ -52,7 +52,7 @@ TEST_CASE("owner enrolment: orders that overtake the answer to their registratio
 
 TEST_CASE("owner enrolment: a master of another version of the protocol is refused with both versions, and leaves no trace") {
   World w;
-  const Error error = w.enrolment->met({"c1", "c", Term(9), Incarnation(50), rpc::kProtocolVersion + 1}, w.n.now);
+  const Error error = w.joining->met({"c1", "c", Term(9), Incarnation(50), rpc::kProtocolVersion + 1}, w.n.now);
   CHECK(error.code == Code::protocol);
   CHECK(error.detail == rpc::otherProtocol("the master", rpc::kProtocolVersion + 1));
   CHECK(error.detail.find("version " + std::to_string(rpc::kProtocolVersion + 1)) != std::string::npos);
@@ -66,20 +66,20 @@ TEST_CASE("owner enrolment: what the master says to a life that it has refused i
   World w;
   REQUIRE(w.met(1, 50).ok());
   w.begin(7);
-  CHECK(w.answered() == Enrolment::Answered::joined);
+  CHECK(w.answered() == Joining::Answered::joined);
   w.n.put("k", 1, 8192);
-  w.enrolment->lost();
+  w.joining->lost();
   REQUIRE(w.met(2, 51).ok());
   w.begin(8);
-  CHECK(w.enrolment->registration().adopts.value == 7);
+  CHECK(w.joining->registration().adopts.value == 7);
   w.heard(8);
-  CHECK(w.answered() == Enrolment::Answered::again);
+  CHECK(w.answered() == Joining::Answered::again);
   CHECK(w.n.slots(shm::SlotState::committed) == 0);
   w.heard(8);  // before the next life registers
   w.n.host.sent.clear();
   CHECK(w.begin(9).value == 9);
   w.heard(8);  // and after
-  CHECK(w.answered() == Enrolment::Answered::joined);
+  CHECK(w.answered() == Joining::Answered::joined);
   CHECK(w.carriedOut() == 0);
 }
 
@@ -88,11 +88,11 @@ TEST_CASE("owner enrolment: a lost connection keeps the life, a fence ends it") 
   REQUIRE(w.met(1, 50).ok());
   w.begin(7);
   w.answered();
-  w.enrolment->lost();
-  CHECK_FALSE(w.enrolment->joined());
+  w.joining->lost();
+  CHECK_FALSE(w.joining->joined());
   REQUIRE(w.met(1, 50).ok());
   CHECK(w.begin(8).value == 7);
-  CHECK(w.enrolment->answered(w.answer(Code::fenced, false), w.n.now).error().code == Code::fenced);
+  CHECK(w.joining->answered(w.answer(Code::fenced, false), w.n.now).error().code == Code::fenced);
   REQUIRE(w.met(1, 50).ok());
   CHECK(w.begin(9).value == 9);
 }
@@ -100,18 +100,18 @@ TEST_CASE("owner enrolment: a lost connection keeps the life, a fence ends it") 
 TEST_CASE("owner enrolment: it names the lives that serve no more: that of its directory, and those as which it has registered since") {
   World w;
   w.n.directory.setContent(Incarnation(5));
-  w.enrolment = std::make_unique<Enrolment>(w.n.core, w.n.header(), "c", rpc::Registration{.node = "n"});
+  w.joining = std::make_unique<Joining>(w.n.core, w.n.header(), "c", rpc::Registration{.node = "n"});
   using Lives = std::vector<Incarnation>;
-  const auto& ends = w.enrolment->registration().ends;
+  const auto& ends = w.joining->registration().ends;
   REQUIRE(w.met(1, 50).ok());
   w.begin(7);
   CHECK(ends == Lives{Incarnation(5)});
-  w.enrolment->lost();  // before the answer
+  w.joining->lost();  // before the answer
   REQUIRE(w.met(1, 50).ok());
   w.begin(8);
   CHECK(ends == Lives{Incarnation(5), Incarnation(7)});
   w.answered();
-  w.enrolment->lost();
+  w.joining->lost();
   REQUIRE(w.met(2, 51).ok());
   w.begin(9);
   CHECK(ends == Lives{Incarnation(8)});
@@ -121,7 +121,7 @@ TEST_CASE("owner enrolment: what an ssdd has from another cluster is not taken")
   World w;
   REQUIRE(w.met(5, 50).ok());
   w.n.header().ssdLife = 9;  // of the last life, and it comes only now
-  REQUIRE(w.enrolment->met({"c2", "c", Term(1), Incarnation(60)}, w.n.now).ok());
+  REQUIRE(w.joining->met({"c2", "c", Term(1), Incarnation(60)}, w.n.now).ok());
   CHECK_FALSE(w.n.core.takesSsd(Incarnation(9), false));
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("owner enrolment: whatever of a new master an ended life had written d
     w.n.header().clusterId = left.cluster;
     w.n.header().highestTerm = left.term;
     w.n.header().highestMaster = left.master;
-    CHECK(w.enrolment->met({"c2", "c", Term(9), Incarnation(60)}, w.n.now).ok());
+    CHECK(w.joining->met({"c2", "c", Term(9), Incarnation(60)}, w.n.now).ok());
     CHECK(w.met(5, 50).ok());  // the first cluster is another one again
   }
 }
@@ -156,7 +156,7 @@ TEST_CASE("owner enrolment: a master of an earlier term, or another one of the s
   CHECK(w.met(5, 51).code == Code::unavailable);
   CHECK(w.met(5, 50).ok());
   CHECK(w.met(6, 52).ok());
-  CHECK(w.enrolment->met({"c1", "d", Term(7), Incarnation(53)}, w.n.now).code == Code::badConfig);
+  CHECK(w.joining->met({"c1", "d", Term(7), Incarnation(53)}, w.n.now).code == Code::badConfig);
 }
 
 }  // namespace
