@@ -9,6 +9,7 @@ case $(grep '^FLUXON_SANITIZE:' "$build/CMakeCache.txt") in
   *=) ;;
   *) echo "SKIPPED: (machine) a sanitized library needs a sanitized program"; exit 77 ;;
 esac
+generator=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$build/CMakeCache.txt")
 work=$(mktemp -d /tmp/fluxon-install-XXXXXX)
 prefix=$work/prefix
 export FLUXON_SHM_ROOT=/dev/shm/${work##*/}
@@ -80,7 +81,7 @@ for name in $(sed -n 's/^FLUXON_API .*\b\(fluxon_[a-z_]*\)(.*/\1/p' "$abi/0.1/fl
 done
 check "$work/pc_cpp" "from C++"
 
-cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" >"$work/cmake.log" 2>&1 &&
+cmake -S "$work" -B "$work/build" -G "$generator" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" >"$work/cmake.log" 2>&1 &&
   cmake --build "$work/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; exit 1; }
 check "$work/build/hello_c" "from C"
 check "$work/build/hello_cpp" "from C++"
@@ -95,7 +96,7 @@ find_package(fluxon 0.1 REQUIRED)
 add_executable(hello_c hello.c)
 target_link_libraries(hello_c fluxon::fluxon)
 END
-cmake -S "$work/plain" -B "$work/plain/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/cmake.log" 2>&1 &&
+cmake -S "$work/plain" -B "$work/plain/build" -G "$generator" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/cmake.log" 2>&1 &&
   cmake --build "$work/plain/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; exit 1; }
 check "$work/plain/build/hello_c" "from C"
 said=$("$cxx" -std=c++17 -fsyntax-only "$work/hello.cpp" $(pkg-config --cflags fluxon) 2>&1 | grep -m 1 error:) || true
