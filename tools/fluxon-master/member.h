@@ -83,10 +83,10 @@ class Member : public std::enable_shared_from_this<Member> {
 
   Owned<Membership, MemberState> state;
   Owned<Membership, Connection> connection;
-  Owned<Membership, Time> registered;      // when its latest registration was sent
-  Owned<Membership, Time> leaseEnd;        // counted from the last answer, with margin: after it the owner certainly serves nothing
-  Owned<Membership, Time> joinedAt;        // when it was heard to have joined; 0: not yet
-  Owned<Membership, Incarnation> ssdLife;  // of what is on its SSD; 0: nothing can be there
+  Owned<Membership, Time> registered;  // when its latest registration was sent
+  Owned<Membership, Time> leaseEnd;    // counted from the last answer, with margin: after it the owner certainly serves nothing
+  Owned<Membership, std::optional<Time>> joinedAt;  // when it was heard to have joined
+  Owned<Membership, Incarnation> ssdLife;           // of what is on its SSD; 0: nothing can be there
   Owned<Membership, Listing> listing;
   Owned<Membership, MemberRef> before;  // ofBefore: the life whose replicas its inventory may revive, and those of that one's `before`
   Owned<Membership, Fence> fence;

@@ -136,7 +136,7 @@ void Membership::record(Member& member) { setRecord(member.node(), member.incarn
 
 // The owner knows which of its values are none any more. Until then it may have served them, under the lease of the last term.
 void Membership::confirm(Member& member, Time now) {
-  if (member.joinedAt->ns != 0) return;
+  if (member.joinedAt->has_value()) return;
   member.joinedAt = now;
   window_.over(member, now);
 }

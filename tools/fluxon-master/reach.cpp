@@ -17,7 +17,7 @@ std::vector<Member*> candidates(const Membership& membership, const Member& aske
     c.ssd = bool(*member->ssdLife);
     c.capacityBytes = member->space.capacity();
     c.usedBytes = member->space.capacity() - member->space.freeBytes();
-    c.age = now - *member->joinedAt;
+    c.age = now - member->joinedAt->value_or(Time{0});
     candidates.push_back(c);
     reached.push_back(member.get());
   }

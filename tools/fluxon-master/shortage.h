@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <variant>
 
@@ -41,9 +42,9 @@ class Shortage {
   uint64_t evictTo_ = UINT64_MAX;  // victims go until no more than this is in use,
   uint64_t evictLeft_ = 0;         // but no more than what was too much when that was asked for: later puts are not meant
   uint64_t copyWanted_ = 0;        // bytes that a copy to here did not find
-  Time nextRound_{0};              // pausing, over: until; 0: asking
-  bool roundOver_ = false;
-  Time roundEnded_{0};
+  enum class Round : uint8_t { asking, pausing, over } round_ = Round::asking;
+  Time until_{0};       // pausing, over
+  Time roundEnded_{0};  // the last one that is over
   Duration busyBackOff_{0};
 };
 

@@ -121,9 +121,8 @@ SpaceQueue::Lacking SpaceQueue::lacking(const Member& member) {
 void SpaceQueue::askVictims(Member& member, Time now) {
   Shortage& shortage = member.shortage;
   MemberSpace& space = member.space;
-  if (shortage.nextRound_.ns != 0 && now >= shortage.nextRound_) {
-    shortage.nextRound_ = Time{0};
-    shortage.roundOver_ = false;
+  if (shortage.round_ != Shortage::Round::asking && now >= shortage.until_) {
+    shortage.round_ = Shortage::Round::asking;
     space.retryBusy();
   }
   const uint64_t used = space.capacity() - space.freeBytes();
@@ -141,14 +140,15 @@ void SpaceQueue::askVictims(Member& member, Time now) {
   }
   if (victims.empty()) {
     // What may go has gone, and each of the others has been asked.
-    if (shortage.any() && space.bytes(Use::reclaiming) == 0 && !std::exchange(shortage.roundOver_, true)) {
+    if (shortage.any() && space.bytes(Use::reclaiming) == 0 &&
+        std::exchange(shortage.round_, Shortage::Round::over) != Shortage::Round::over) {
       askReserve(member);
       shortage.evictTo_ = UINT64_MAX, shortage.copyWanted_ = 0;
       // Everybody has been asked: asking again at once would ask the same ones. The pauses grow while rounds follow each other in vain.
       Duration& pause = shortage.busyBackOff_;
       if (now - std::exchange(shortage.roundEnded_, now) > kMostBackOff * 2) pause = Duration{0};
       pause = std::clamp(pause * 2, kLeastBackOff, kMostBackOff);
-      shortage.nextRound_ = now + pause;
+      shortage.until_ = now + pause;
     }
     return;
   }
@@ -201,7 +201,10 @@ void SpaceQueue::reclaimDone(Member& member, OperationId id, const rpc::ReclaimD
   }
   // One that was read when it was asked before: asking the busy ones pays.
   if (letGo) member.shortage.busyBackOff_ = Duration{0};
-  if (busy > 0 && member.shortage.nextRound_.ns == 0) member.shortage.nextRound_ = now + kMostBackOff;
+  if (busy > 0 && member.shortage.round_ == Shortage::Round::asking) {
+    member.shortage.round_ = Shortage::Round::pausing;
+    member.shortage.until_ = now + kMostBackOff;
+  }
   serve(member, now);
   askVictims(member, now);
 }
@@ -211,7 +214,8 @@ void SpaceQueue::evictTo(Member& member, uint64_t percent, Time now) {
   Shortage& shortage = member.shortage;
   shortage.evictTo_ = member.space.capacity() / 100 * percent;
   shortage.evictLeft_ = used - std::min(used, shortage.evictTo_);
-  shortage.nextRound_ = now;
+  if (shortage.round_ == Shortage::Round::asking) shortage.round_ = Shortage::Round::pausing;
+  shortage.until_ = now;  // those that were busy are asked again, too
   askVictims(member, now);
 }
 
@@ -241,7 +245,7 @@ Time SpaceQueue::nextWake(const Member& member) {
   const Shortage& shortage = member.shortage;
   Time next = Time::never();
   for (const Waiting& waiting : shortage.waiting_) next = std::min(next, waiting.deadline);
-  return shortage.any() && shortage.nextRound_.ns != 0 ? std::min(next, shortage.nextRound_) : next;
+  return shortage.any() && shortage.round_ != Shortage::Round::asking ? std::min(next, shortage.until_) : next;
 }
 
 void SpaceQueue::memberEnded(Member& member) {

@@ -18,13 +18,14 @@ inline bool vouches(const rpc::Registration& registration, Incarnation life) {
 inline bool succeeds(const rpc::Registration& registration, const Member& member) {
   if (vouches(registration, member.incarnation())) return true;
   const std::vector<Incarnation>& ends = member.registration().ends;
-  return member.joinedAt->ns == 0 && std::any_of(ends.begin(), ends.end(), [&](Incarnation life) { return vouches(registration, life); });
+  return !member.joinedAt->has_value() &&
+         std::any_of(ends.begin(), ends.end(), [&](Incarnation life) { return vouches(registration, life); });
 }
 
 // The values of that life are those of the member: its own, or those that it has listed, or was to list.
 inline bool hasValuesOf(const Member& member, Incarnation life) {
   if (life == member.incarnation()) return true;
-  return member.joinedAt->ns == 0 && member.listing != Listing::none && vouches(member.registration(), life);
+  return !member.joinedAt->has_value() && member.listing != Listing::none && vouches(member.registration(), life);
 }
 
 }  // namespace fluxon::master
