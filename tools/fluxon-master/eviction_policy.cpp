@@ -7,10 +7,10 @@ namespace fluxon::master {
 
 namespace {
 
-constexpr std::uint8_t kMaxFrequency = 3;
-constexpr std::uint64_t kFreshDivisor = 50;       // Fresh holds capacity / 50
-constexpr std::uint64_t kRunDivisor = 50;         // retention is decided once per capacity / 50 bytes leaving Fresh
-constexpr std::uint64_t kAgingFloorDivisor = 64;  // damps learnRetention while Aging is nearly empty
+constexpr uint8_t kMaxFrequency = 3;
+constexpr uint64_t kFreshDivisor = 50;       // Fresh holds capacity / 50
+constexpr uint64_t kRunDivisor = 50;         // retention is decided once per capacity / 50 bytes leaving Fresh
+constexpr uint64_t kAgingFloorDivisor = 64;  // damps learnRetention while Aging is nearly empty
 constexpr double kInitialWeight = 4.0;
 constexpr double kMinWeight = 2.0;
 constexpr double kMaxWeight = 40.0;
@@ -22,27 +22,22 @@ constexpr double kYoungHitBonus = 2.0;  // sampling must pay twice over: it spli
 constexpr double kMinRetention = 0.03;
 constexpr int kRedundantLook = 8;
 
-double share(std::uint64_t part, std::uint64_t whole) {
-  return static_cast<double>(part) / static_cast<double>(std::max<std::uint64_t>(whole, 1));
-}
-
-// Multiplicative, the high half: ids may be consecutive, key hashes may share their low bits.
-std::uint32_t hashOf(std::uint64_t key) { return static_cast<std::uint32_t>(((key ^ (key >> 32)) * 0x9E3779B97F4A7C15ull) >> 32); }
+double share(uint64_t part, uint64_t whole) { return static_cast<double>(part) / static_cast<double>(std::max<uint64_t>(whole, 1)); }
 
 }  // namespace
 
-EvictionPolicy::EvictionPolicy(std::uint64_t capacityBytes)
+EvictionPolicy::EvictionPolicy(uint64_t capacityBytes)
     : capacityBytes_(capacityBytes), logWeight_(std::log(kInitialWeight)), weight_(kInitialWeight) {}
 
-void EvictionPolicy::setCapacity(std::uint64_t capacityBytes) {
+void EvictionPolicy::setCapacity(uint64_t capacityBytes) {
   capacityBytes_ = capacityBytes;
   trimGhosts();
 }
 
-void EvictionPolicy::insert(Id id, std::uint64_t keyHash, std::uint64_t sizeBytes) {
+void EvictionPolicy::insert(Id id, uint64_t keyHash, uint64_t sizeBytes) {
   remove(id);
   clock_ += sizeBytes;
-  const Slot ghost = ghostIndex_.find(nodes_, keyHash);
+  const Slot ghost = findGhost(keyHash);
   const bool returns = ghost != kNone;
   if (returns) {
     learnWeight(ghost);
@@ -51,23 +46,23 @@ void EvictionPolicy::insert(Id id, std::uint64_t keyHash, std::uint64_t sizeByte
   const Slot slot = allocate();
   nodes_[slot] = Node{id, keyHash, clock_, sizeBytes, kNone, kNone, State::Free, 0, returns, Redundancy::OnlyCopy};
   link(slot, returns ? State::Reused : State::Fresh);
-  liveIndex_.add(nodes_, slot);
+  liveIndex_.add(id, slot);
   liveBytes_ += sizeBytes;
   ++liveCount_;
   lastInserted_ = slot;
 }
 
 void EvictionPolicy::touch(Id id) {
-  const Slot slot = liveIndex_.find(nodes_, id);
+  const Slot slot = findLive(id);
   if (slot == kNone) return;
   Node& node = nodes_[slot];
   clock_ += node.sizeBytes;
   if (node.state == State::Aging && node.frequency == 0) learnRetention(slot);
-  node.frequency = static_cast<std::uint8_t>(std::min(node.frequency + 1, int{kMaxFrequency}));
+  node.frequency = static_cast<uint8_t>(std::min(node.frequency + 1, int{kMaxFrequency}));
 }
 
 void EvictionPolicy::remove(Id id) {
-  const Slot slot = liveIndex_.find(nodes_, id);
+  const Slot slot = findLive(id);
   if (slot == kNone) return;
   dropLive(slot);
   release(slot);
@@ -84,20 +79,20 @@ std::optional<EvictionPolicy::Id> EvictionPolicy::nextVictim() {
 }
 
 void EvictionPolicy::evicted(Id id) {
-  const Slot slot = liveIndex_.find(nodes_, id);
+  const Slot slot = findLive(id);
   if (slot == kNone) return;
   dropLive(slot);
   // Two replicas of one key may be evicted in turn: the later ghost stands for both.
-  const Slot twin = ghostIndex_.find(nodes_, nodes_[slot].keyHash);
+  const Slot twin = findGhost(nodes_[slot].keyHash);
   if (twin != kNone) dropGhost(twin);
   nodes_[slot].stamp = clock_;
   link(slot, nodes_[slot].reused ? State::GhostReused : State::GhostOnce);
-  ghostIndex_.add(nodes_, slot);
+  ghostIndex_.add(nodes_[slot].keyHash, slot);
   trimGhosts();
 }
 
 void EvictionPolicy::busy(Id id) {
-  const Slot slot = liveIndex_.find(nodes_, id);
+  const Slot slot = findLive(id);
   if (slot == kNone || nodes_[slot].state != State::Candidate) return;
   moveTo(slot, State::Busy);
 }
@@ -107,19 +102,19 @@ void EvictionPolicy::retryBusy() {
 }
 
 void EvictionPolicy::retry(Id id) {
-  const Slot slot = liveIndex_.find(nodes_, id);
+  const Slot slot = findLive(id);
   if (slot != kNone && nodes_[slot].state == State::Busy) restamp(slot, State::Reused);
 }
 
 bool EvictionPolicy::propose(Id id) {
-  const Slot slot = liveIndex_.find(nodes_, id);
+  const Slot slot = findLive(id);
   if (slot == kNone || nodes_[slot].state == State::Candidate || nodes_[slot].state == State::Busy) return false;
   moveTo(slot, State::Candidate);
   return true;
 }
 
 void EvictionPolicy::setRedundancy(Id id, Redundancy redundancy) {
-  const Slot slot = liveIndex_.find(nodes_, id);
+  const Slot slot = findLive(id);
   if (slot != kNone) nodes_[slot].redundancy = redundancy;
 }
 
@@ -164,7 +159,7 @@ EvictionPolicy::Slot EvictionPolicy::oldestWorth() {
 
     Node& node = nodes_[slot];
     if (node.frequency == 0) return slot;
-    node.frequency = node.state == State::Reused ? static_cast<std::uint8_t>(node.frequency - 1) : std::uint8_t{0};
+    node.frequency = node.state == State::Reused ? static_cast<uint8_t>(node.frequency - 1) : uint8_t{0};
     restamp(slot, State::Reused);
   }
 }
@@ -180,9 +175,9 @@ EvictionPolicy::Slot EvictionPolicy::preferRedundant(Slot first) const {
 }
 
 // Spreads the retained share evenly over runs, without chance: a run is kept whenever the owed share reaches one.
-bool EvictionPolicy::retainNext(std::uint64_t sizeBytes) {
+bool EvictionPolicy::retainNext(uint64_t sizeBytes) {
   if (runLeftBytes_ == 0) {
-    runLeftBytes_ = std::max<std::uint64_t>(capacityBytes_ / kRunDivisor, 1);
+    runLeftBytes_ = std::max<uint64_t>(capacityBytes_ / kRunDivisor, 1);
     retentionDebt_ += retention_;
     runRetained_ = retentionDebt_ >= 1.0;
     if (runRetained_) retentionDebt_ -= 1.0;
@@ -193,8 +188,8 @@ bool EvictionPolicy::retainNext(std::uint64_t sizeBytes) {
 
 void EvictionPolicy::learnWeight(Slot ghost) {
   const bool reused = nodes_[ghost].state == State::GhostReused;
-  const std::uint64_t own = list(reused ? State::GhostReused : State::GhostOnce).bytes;
-  const std::uint64_t other = list(reused ? State::GhostOnce : State::GhostReused).bytes;
+  const uint64_t own = list(reused ? State::GhostReused : State::GhostOnce).bytes;
+  const uint64_t other = list(reused ? State::GhostOnce : State::GhostReused).bytes;
   const double step = kWeightRate * share(nodes_[ghost].sizeBytes, capacityBytes_) * std::max(1.0, share(other, own));
   const double bounded = std::min(step, kMaxWeightStep);
   logWeight_ = std::clamp(logWeight_ + (reused ? bounded : -bounded), std::log(kMinWeight), std::log(kMaxWeight));
@@ -204,9 +199,17 @@ void EvictionPolicy::learnWeight(Slot ghost) {
 // Aging is a plain FIFO, so its two halves by age hold about the same bytes and their hits compare directly.
 void EvictionPolicy::learnRetention(Slot hit) {
   const bool older = age(hit) > age(list(State::Aging).oldest) / 2;
-  const std::uint64_t scale = std::max(list(State::Aging).bytes, capacityBytes_ / kAgingFloorDivisor);
+  const uint64_t scale = std::max(list(State::Aging).bytes, capacityBytes_ / kAgingFloorDivisor);
   const double step = std::min(kRetentionRate * share(nodes_[hit].sizeBytes, scale), kMaxRetentionStep);
   retention_ = std::clamp(retention_ * std::exp(older ? -step : step * kYoungHitBonus), kMinRetention, 1.0);
+}
+
+EvictionPolicy::Slot EvictionPolicy::findLive(Id id) const {
+  return liveIndex_.find(id, [&](Slot slot) { return nodes_[slot].id; });
+}
+
+EvictionPolicy::Slot EvictionPolicy::findGhost(uint64_t keyHash) const {
+  return ghostIndex_.find(keyHash, [&](Slot slot) { return nodes_[slot].keyHash; });
 }
 
 EvictionPolicy::Slot EvictionPolicy::allocate() {
@@ -258,7 +261,7 @@ void EvictionPolicy::restamp(Slot slot, State state) {
 }
 
 void EvictionPolicy::dropLive(Slot slot) {
-  liveIndex_.erase(nodes_, slot);
+  liveIndex_.erase(nodes_[slot].id, slot);
   unlink(slot);
   liveBytes_ -= nodes_[slot].sizeBytes;
   --liveCount_;
@@ -266,7 +269,7 @@ void EvictionPolicy::dropLive(Slot slot) {
 }
 
 void EvictionPolicy::dropGhost(Slot slot) {
-  ghostIndex_.erase(nodes_, slot);
+  ghostIndex_.erase(nodes_[slot].keyHash, slot);
   unlink(slot);
   release(slot);
 }
@@ -278,54 +281,6 @@ void EvictionPolicy::trimGhosts() {
     if (once.count + reused.count == 0) return;
     const bool dropOnce = reused.count == 0 || (once.count > 0 && age(once.oldest) >= age(reused.oldest));
     dropGhost(dropOnce ? once.oldest : reused.oldest);
-  }
-}
-
-EvictionPolicy::Slot EvictionPolicy::Index::find(const std::vector<Node>& nodes, std::uint64_t key) const {
-  if (places_.empty()) return kNone;
-  const std::size_t mask = places_.size() - 1;
-  const std::uint32_t hash = hashOf(key);
-  for (std::size_t at = hash & mask; places_[at].slot != kNone; at = (at + 1) & mask) {
-    if (places_[at].hash == hash && nodes[places_[at].slot].*key_ == key) return places_[at].slot;
-  }
-  return kNone;
-}
-
-void EvictionPolicy::Index::add(const std::vector<Node>& nodes, Slot slot) {
-  if ((count_ + 1) * 4 > places_.size() * 3) grow();
-  put({slot, hashOf(nodes[slot].*key_)});
-  ++count_;
-}
-
-void EvictionPolicy::Index::erase(const std::vector<Node>& nodes, Slot slot) {
-  const std::size_t mask = places_.size() - 1;
-  std::size_t hole = hashOf(nodes[slot].*key_) & mask;
-  while (places_[hole].slot != slot) hole = (hole + 1) & mask;
-  // Closes the gap instead of leaving a tombstone: a later member of the chain moves in unless its home lies past the hole.
-  for (std::size_t at = (hole + 1) & mask; places_[at].slot != kNone; at = (at + 1) & mask) {
-    const std::size_t distance = (at - places_[at].hash) & mask;
-    if (distance >= ((at - hole) & mask)) {
-      places_[hole] = places_[at];
-      hole = at;
-    }
-  }
-  places_[hole] = Place{};
-  --count_;
-}
-
-void EvictionPolicy::Index::put(Place place) {
-  const std::size_t mask = places_.size() - 1;
-  std::size_t at = place.hash & mask;
-  while (places_[at].slot != kNone) at = (at + 1) & mask;
-  places_[at] = place;
-}
-
-void EvictionPolicy::Index::grow() {
-  constexpr std::size_t kMinPlaces = 16;
-  std::vector<Place> old(std::max(kMinPlaces, places_.size() * 2));
-  old.swap(places_);
-  for (const Place& place : old) {
-    if (place.slot != kNone) put(place);
   }
 }
 

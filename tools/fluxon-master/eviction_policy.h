@@ -1,6 +1,5 @@
-// Which replica the master gives up next when a pool is full.
-//
-// Owns: the eviction order of the replicas of one pool, and a bounded memory of keys lately evicted (ghosts).
+// EvictionPolicy: which replica the master gives up next when a pool is full. It owns the eviction order of the replicas of one pool, and a
+// bounded memory of keys lately evicted (ghosts).
 //
 //   insert ──► Fresh ──► Aging ─────┐            touched: at its turn it moves to Reused instead
 //      │         └─ passed over ────┤
@@ -12,28 +11,23 @@
 // Invariants
 //  1. A replica is in exactly one live state from insert to evicted or remove; bytes() is the sum over live states, Candidate included:
 //     the owner frees bytes only when it confirms.
-//  2. nextVictim never returns an id that is Candidate or Busy: between two proposals of one id lie a busy and a retry. So whoever
-//     asks on after a busy comes through all replicas once.
-//  3. The replica inserted last is proposed only when no other is left to propose; those that are Busy are not.
-//  4. Ghosts are never more than the live replicas, and never more bytes than the capacity. A replica or a ghost takes some 65 B with its
-//     index.
+//  2. nextVictim never returns an id that is Candidate or Busy: between two proposals of one id lie a busy and a retry. So a caller that
+//     asks on after each busy sees every replica once.
+//  3. The replica inserted last is proposed only when no other is left to propose; Busy ones do not count as left.
+//  4. There are never more ghosts than live replicas, nor ghosts of more bytes than the capacity. A replica or ghost takes some 65 B with
+//     its index.
 //  5. Every call but setCapacity is O(1) amortised: a replica is given another turn once per touch it had, kMaxFrequency at most.
 //
-// Method. The clock is the bytes inserted and touched so far: no wall clock, no counts, so pages of any sizes weigh what they occupy. Two
-// numbers are learned and nothing is tuned to a size:
-//  - weight: a replica never reused ages `weight` times faster than a reused one. A key that returns after eviction says its side was cut
-//    too short; returns are
-//    weighed by the size of their ghost list, so the two sides settle where one more byte is worth the same on both.
-//  - retention: the share of Fresh that may go on to Aging. A conversation returns after a think time; in a cache shorter than that, the
-//    oldest of Aging are hit
-//    more than the youngest, and keeping a sample for longer beats keeping all for too short. Hits in the older half lower it, hits in
-//    the younger half raise it.
-//    The sample is taken in runs, so that the blocks of one prefix share one fate.
-// Hit ratio 0.277 as the mean of bench/eviction_traces (LRU 0.263, S3-FIFO 0.266, optimum 0.459), 2026-11-29. Plain ARC, 2Q, SIEVE and
-// LRU-2 each lose to LRU or S3-FIFO there at some size.
-// Within a queue the order is by time alone. A caller that touches a prefix tail first therefore keeps its head longest.
-//
-// Thread: one, the caller's. No I/O; std only.
+// Method. The clock is the bytes inserted and touched so far, not time or counts, so values of any size weigh what they occupy. Two numbers
+// are learned, none is tuned to a size:
+//  - weight: a replica never reused ages `weight` times faster than a reused one. A key that returns after its eviction shows that its side
+//    was cut too short. Returns count by the size of their ghost list, so both sides settle where one more byte is worth the same.
+//  - retention: the share of Fresh that goes on to Aging. A conversation returns after a think time; in a cache shorter than that, the oldest
+//    of Aging are hit most, and keeping a sample longer beats keeping all too briefly. Hits in the older half of Aging lower it, hits in the
+//    younger half raise it. The sample is taken in runs, so that the blocks of one prefix share one fate.
+// Mean hit ratio in bench/eviction_traces: 0.277 (LRU 0.263, S3-FIFO 0.266, optimum 0.459), 2026-11-29. Plain ARC, 2Q, SIEVE and LRU-2 each
+// lose to LRU or S3-FIFO there at some size. Order within a queue is by time alone: a caller that touches a prefix tail first keeps its head
+// longest. One thread; no I/O; std only.
 #pragma once
 
 #include <cstddef>
@@ -41,19 +35,21 @@
 #include <optional>
 #include <vector>
 
+#include "slot_index.h"
+
 namespace fluxon::master {
 
 class EvictionPolicy {
  public:
-  using Id = std::uint64_t;  // one replica; unique while present
+  using Id = uint64_t;  // one replica; unique while present
 
   // capacityBytes: what the pool may hold. It scales the queues and bounds the ghosts; whether to evict is the caller's decision.
-  explicit EvictionPolicy(std::uint64_t capacityBytes);
+  explicit EvictionPolicy(uint64_t capacityBytes);
 
-  void setCapacity(std::uint64_t capacityBytes);
+  void setCapacity(uint64_t capacityBytes);
 
   // Admits a replica. keyHash recognises a key that returns after eviction. An id already present is replaced.
-  void insert(Id id, std::uint64_t keyHash, std::uint64_t sizeBytes);
+  void insert(Id id, uint64_t keyHash, uint64_t sizeBytes);
   // A read of the replica. Unknown ids are ignored; a candidate stays one.
   void touch(Id id);
   // Deleted or overwritten: leaves no ghost. Unknown ids are ignored.
@@ -72,35 +68,35 @@ class EvictionPolicy {
   // Makes this one a candidate out of its turn. False: it is not here, is a candidate already, or is set aside.
   bool propose(Id id);
 
-  enum class Redundancy : std::uint8_t { OnlyCopy, HasOtherCopy };
+  enum class Redundancy : uint8_t { OnlyCopy, HasOtherCopy };
   // Another replica or an SSD copy exists: among the next few victims this one is preferred.
   void setRedundancy(Id id, Redundancy redundancy);
 
-  std::size_t size() const { return liveCount_; }
-  std::uint64_t bytes() const { return liveBytes_; }
-  std::size_t ghosts() const { return ghostIndex_.size(); }
+  size_t size() const { return liveCount_; }
+  uint64_t bytes() const { return liveBytes_; }
+  size_t ghosts() const { return ghostIndex_.size(); }
 
   double weight() const { return weight_; }
   double retention() const { return retention_; }
 
  private:
-  using Slot = std::uint32_t;
-  static constexpr Slot kNone = ~Slot{0};
+  using Slot = uint32_t;
+  static constexpr Slot kNone = SlotIndex::kNone;
 
   // A live replica or a ghost. The list it is in is its state.
-  enum class State : std::uint8_t { Fresh, Aging, Reused, Busy, Candidate, GhostOnce, GhostReused, Free };
-  static constexpr std::size_t kLists = 7;
+  enum class State : uint8_t { Fresh, Aging, Reused, Busy, Candidate, GhostOnce, GhostReused, Free };
+  static constexpr size_t kLists = 7;
 
   struct Node {
     Id id;
-    std::uint64_t keyHash;
-    std::uint64_t stamp;  // clock at the head of its list
-    std::uint64_t sizeBytes;
+    uint64_t keyHash;
+    uint64_t stamp;  // clock at the head of its list
+    uint64_t sizeBytes;
     Slot newer;
     Slot older;
     State state;
-    std::uint8_t frequency;  // touches not yet spent on a further turn
-    bool reused;             // which ghost list it goes to
+    uint8_t frequency;  // touches not yet spent on a further turn
+    bool reused;        // which ghost list it goes to
     Redundancy redundancy;
   };
   static_assert(sizeof(Node) == 48);
@@ -108,35 +104,14 @@ class EvictionPolicy {
   struct List {
     Slot newest = kNone;
     Slot oldest = kNone;
-    std::size_t count = 0;
-    std::uint64_t bytes = 0;
+    size_t count = 0;
+    uint64_t bytes = 0;
   };
 
-  // Open addressing from a key inside the nodes to their slots, at most 3/4 full. A place repeats 32 bits of the key's hash: probing
-  // reads no node but the one found.
-  class Index {
-   public:
-    explicit Index(std::uint64_t Node::*key) : key_(key) {}
-    std::size_t size() const { return count_; }
-    Slot find(const std::vector<Node>& nodes, std::uint64_t key) const;
-    void add(const std::vector<Node>& nodes, Slot slot);
-    void erase(const std::vector<Node>& nodes, Slot slot);
-
-   private:
-    struct Place {
-      Slot slot = kNone;
-      std::uint32_t hash = 0;
-    };
-    void put(Place place);
-    void grow();
-
-    std::uint64_t Node::*key_;
-    std::vector<Place> places_;
-    std::size_t count_ = 0;
-  };
-
-  List& list(State state) { return lists_[static_cast<std::size_t>(state)]; }
-  std::uint64_t age(Slot slot) const { return clock_ - nodes_[slot].stamp; }
+  List& list(State state) { return lists_[static_cast<size_t>(state)]; }
+  uint64_t age(Slot slot) const { return clock_ - nodes_[slot].stamp; }
+  Slot findLive(Id) const;
+  Slot findGhost(uint64_t keyHash) const;
   Slot allocate();
   void release(Slot slot);
   void link(Slot slot, State state);
@@ -148,29 +123,29 @@ class EvictionPolicy {
   void trimGhosts();
   void learnWeight(Slot ghost);
   void learnRetention(Slot hit);
-  bool retainNext(std::uint64_t sizeBytes);
+  bool retainNext(uint64_t sizeBytes);
   Slot passedOver();
   Slot oldestWorth();
   Slot preferRedundant(Slot first) const;
 
-  std::uint64_t capacityBytes_;
-  std::uint64_t clock_ = 0;
-  std::uint64_t liveBytes_ = 0;
-  std::size_t liveCount_ = 0;
+  uint64_t capacityBytes_;
+  uint64_t clock_ = 0;
+  uint64_t liveBytes_ = 0;
+  size_t liveCount_ = 0;
 
   double logWeight_;
   double weight_;
   double retention_ = 1.0;
   double retentionDebt_ = 0.0;
-  std::uint64_t runLeftBytes_ = 0;
+  uint64_t runLeftBytes_ = 0;
   bool runRetained_ = true;
 
   Slot lastInserted_ = kNone;
   Slot free_ = kNone;
   std::vector<Node> nodes_;
   List lists_[kLists];
-  Index liveIndex_{&Node::id};
-  Index ghostIndex_{&Node::keyHash};
+  SlotIndex liveIndex_;   // by id
+  SlotIndex ghostIndex_;  // by keyHash
 };
 
 }  // namespace fluxon::master

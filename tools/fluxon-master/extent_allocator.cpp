@@ -3,13 +3,14 @@
 //   free run --takePages, takePagesAt--> extent ----------givePages--> free run
 //            --the same, then open-----> grain page --give, givePages--> free run
 //
-// Free pages are nobody's; an extent's and a grain range's bytes are its holder's until free().
+// Nobody owns a free page. Whoever was given an extent or a range of grains owns its bytes until free().
 #include "extent_allocator.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <set>
+#include <string>
 #include <utility>
+
+#include "base/check.h"
 
 namespace fluxon::master {
 namespace {
@@ -20,12 +21,9 @@ constexpr uint64_t kGrainsPerPage = kLargeStep / kSmallStep;
 constexpr uint64_t kBinnedPages = 16384;  // shorter free runs (below 64 MiB) have a bin per length
 static_assert(kGrainsPerPage == 64, "a page's grains are the bits of one word");
 
-void check(bool holds, const char* what, Extent extent) {
-  if (holds) [[likely]]
-    return;
-  std::fprintf(stderr, "extent allocator: %s: offset %llu length %llu\n", what, static_cast<unsigned long long>(extent.offset),
-               static_cast<unsigned long long>(extent.length));
-  std::abort();
+std::string told(const char* what, Extent extent) {
+  return std::string("extent allocator: ") + what + ": offset " + std::to_string(extent.offset) + " length " +
+         std::to_string(extent.length);
 }
 
 struct Run {
@@ -211,8 +209,8 @@ class GrainPages {
 
 }  // namespace
 
-// A run begins at every bit of starts; isFree and isGrains say of which kind it is, else it is an
-// extent. One more start behind the last page ends the last run.
+// A run begins at every bit of starts; isFree and isGrains give its kind, a run with neither is an extent. One more start behind the last
+// page ends the last run.
 struct ExtentAllocator::State {
   explicit State(uint64_t pageCount) : pages(pageCount), starts(pageCount + 1), isFree(pageCount + 1), isGrains(pageCount + 1) {
     starts.set(pages);
@@ -247,9 +245,8 @@ struct ExtentAllocator::State {
     return run.page;
   }
 
-  // Single pages and longer extents gather at opposite ends of a hole, so that its middle stays
-  // whole: worth two points of payload where single pages hold a third of the bytes and victims are
-  // random. Putting more lengths at the head costs a point where victims go by age.
+  // Single pages and longer extents gather at opposite ends of a hole, so that its middle stays whole: worth two points of payload where
+  // single pages hold a third of the bytes and victims are random. Putting more lengths at the head costs a point where victims go by age.
   std::optional<uint64_t> takePages(uint64_t count) {
     const auto run = freeRuns.bestFit(count);
     if (!run) return std::nullopt;
@@ -347,20 +344,20 @@ std::optional<Extent> ExtentAllocator::allocate(uint64_t payloadBytes) {
 
 void ExtentAllocator::free(Extent extent) {
   State& state = *state_;
-  check(state.isWellFormed(extent), "free of an impossible extent", extent);
+  FLUXON_CHECK(state.isWellFormed(extent), told("free of an impossible extent", extent).c_str());
   const uint64_t page = extent.offset / kLargeStep;
-  check(state.starts.test(page) && !state.isFree.test(page), "free of an unused extent", extent);
+  FLUXON_CHECK(state.starts.test(page) && !state.isFree.test(page), told("free of an unused extent", extent).c_str());
   const bool isSmall = extent.length < kLargeStep;
-  check(state.isGrains.test(page) == isSmall, "free of an extent of another grain", extent);
+  FLUXON_CHECK(state.isGrains.test(page) == isSmall, told("free of an extent of another grain", extent).c_str());
   if (isSmall) {
-    check(state.grainPages.holds(page, grainsOf(extent)), "free of an unused extent", extent);
+    FLUXON_CHECK(state.grainPages.holds(page, grainsOf(extent)), told("free of an unused extent", extent).c_str());
     if (state.grainPages.give(page, grainsOf(extent))) {
       state.isGrains.clear(page);
       state.givePages({page, 1});
     }
   } else {
     const Run run = runOf(extent);
-    check(state.runEnd(page) == page + run.pages, "free of an extent of another length", extent);
+    FLUXON_CHECK(state.runEnd(page) == page + run.pages, told("free of an extent of another length", extent).c_str());
     state.givePages(run);
   }
   state.usedBytes -= extent.length;

@@ -1,30 +1,24 @@
-// ExtentAllocator: which bytes of one owner's segment are taken. All of its memory is the master's
-// own; it never touches the segment.
+// ExtentAllocator: which bytes of one owner's segment are taken. It never touches the segment: all of its memory is the master's own.
 //
-// Two grains.
-//  - Pages: an extent of 4096 bytes or more is a run of whole 4 KiB pages. Every page belongs to
-//    exactly one run (extent, free run or grain page). Allocation is exact best fit: free runs are
-//    binned by their very length up to kBinnedPages, longer ones are ordered by length.
-//  - Grains: an extent below 4096 bytes is a run of 64-byte grains inside one grain page, which
-//    different lengths share. The fullest fitting page is taken first (smallest sufficient gap), so
-//    that thinly filled ones drain. One page, not a slab of several with one slot size: a page can
-//    be taken from any hole and given back alone, so small extents cost the page grain no
-//    contiguity. The price: a segment of nothing but equal payloads of c grains holds floor(64 / c)
-//    of them per page, which is one per page above 2 KiB unless smaller ones fill the rest.
+// Two grains
+//  - Pages: an extent of kLargeStep bytes or more is a run of whole pages of 4 KiB. Every page belongs to exactly one run (extent, free run
+//    or grain page). Allocation is exact best fit: free runs up to kBinnedPages have a bin per length, longer ones are ordered by length.
+//  - Grains: a smaller extent is a run of 64-byte grains in one grain page, which extents of different lengths share. The page with the
+//    smallest sufficient gap is taken first, so that thinly filled pages drain. Grain pages are single pages, not slabs with one slot size:
+//    any hole gives a page and takes it back, so small extents break up no long runs. The price: a segment of nothing but equal payloads of
+//    c grains holds floor(64 / c) of them per page, which is one per page above 2 KiB unless smaller ones fill the rest.
 //
-// Invariants:
-//  1. The state follows from the set of used extents alone: two free runs never touch, a grain page
-//     holds at least one extent. So an allocator rebuilt by adopt() is as good as the lost one.
+// Invariants
+//  1. The state follows from the set of used extents alone: two free runs never touch, a grain page holds at least one extent. So an
+//     allocator that adopt() rebuilds equals the one that was lost.
 //  2. usedBytes() is the sum of the used lengths; freeBytes() is the rest of capacity().
-//  3. A request fails exactly if no free run and, below 4096 bytes, no gap of a grain page is long
-//     enough.
+//  3. A request fails exactly if no free run and, below kLargeStep, no gap of a grain page is long enough.
 //
-// Costs: free and adopt find their neighbours in a bit tree over pages: 2 bits per page of
-// capacity, 3 with small extents (64 or 96 MiB per TiB), in memory that is backed only once
-// touched. The rest grows with the number of free runs and grain pages. Every call is O(1), save
+// Costs: free and adopt find their neighbours in a bit tree over pages: 2 bits per page of capacity, 3 with small extents (64 or 96 MiB per
+// TiB), in memory that is backed only once touched. The rest grows with the number of free runs and grain pages. Every call is O(1), save
 // the tree's depth, the growth of a table, and O(log n) among free runs of kBinnedPages or more.
 //
-// Thread: none of its own; one caller at a time. No clock, no I/O.
+// One thread at a time. No clock, no I/O.
 #pragma once
 
 #include <array>
@@ -40,13 +34,14 @@
 #include <vector>
 
 #include "base/extent.h"
+#include "slot_index.h"
 
 namespace fluxon::master {
 
 class ExtentAllocator {
  public:
-  // The capacity is rounded down to whole pages. Throws std::bad_alloc if the page maps
-  // (capacity / 16 KiB bytes of address space) cannot be had.
+  // The capacity is rounded down to whole pages. Throws std::bad_alloc if the page maps (capacity / 16 KiB bytes of address space) cannot be
+  // had.
   explicit ExtentAllocator(uint64_t capacityBytes);
   ~ExtentAllocator();
   ExtentAllocator(ExtentAllocator&&) noexcept;
@@ -58,8 +53,8 @@ class ExtentAllocator {
   // Gives back an extent as it was handed out or adopted. Aborts on anything else.
   void free(Extent extent);
 
-  // Marks a given range as used. False, and no change, if it is not one that allocate() could have
-  // returned (length, alignment, end) or if any byte of it is used.
+  // Marks a given range as used. False, and no change, if it is not one that allocate() could have returned (length, alignment, end) or if
+  // any byte of it is used.
   bool adopt(Extent extent);
 
   uint64_t capacity() const;
@@ -76,11 +71,11 @@ class ExtentAllocator {
   std::unique_ptr<State> state_;
 };
 
-// The containers below it, which know nothing of extents.
+// The containers that the allocator is made of. They know nothing of extents.
 namespace extent_maps {
 
 inline constexpr uint64_t kNoBit = UINT64_MAX;
-inline constexpr uint32_t kNil = UINT32_MAX;
+inline constexpr uint32_t kNil = SlotIndex::kNone;
 
 constexpr uint64_t bitOf(uint64_t index) { return uint64_t{1} << (index % 64); }
 constexpr uint64_t lowBits(uint64_t count) { return count >= 64 ? ~uint64_t{0} : bitOf(count) - 1; }
@@ -171,62 +166,6 @@ class BitTree {
   size_t depth_ = 0;
 };
 
-// Page number to pool index: open addressing, linear probing, at most half full.
-class PageIndex {
- public:
-  uint32_t find(uint64_t page) const {
-    size_t at = home(page);
-    while (slots_[at].value != kNil && slots_[at].page != page) at = (at + 1) & mask_;
-    return slots_[at].value;
-  }
-
-  void insert(uint64_t page, uint32_t value) {
-    if (++count_ * 2 > slots_.size()) grow();
-    place({page, value});
-  }
-
-  // Later members of the probe chain move up, so that no tombstone is ever needed.
-  void erase(uint64_t page) {
-    size_t hole = home(page);
-    while (slots_[hole].page != page || slots_[hole].value == kNil) hole = (hole + 1) & mask_;
-    for (size_t at = (hole + 1) & mask_; slots_[at].value != kNil; at = (at + 1) & mask_) {
-      if (((at - home(slots_[at].page)) & mask_) < ((at - hole) & mask_)) continue;
-      slots_[hole] = slots_[at];
-      hole = at;
-    }
-    slots_[hole].value = kNil;
-    --count_;
-  }
-
- private:
-  struct Slot {
-    uint64_t page = 0;
-    uint32_t value = kNil;
-  };
-
-  size_t home(uint64_t page) const { return (page * 0x9E3779B97F4A7C15u) >> shift_; }
-
-  void place(Slot slot) {
-    size_t at = home(slot.page);
-    while (slots_[at].value != kNil) at = (at + 1) & mask_;
-    slots_[at] = slot;
-  }
-
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    mask_ = slots_.size() - 1;
-    --shift_;
-    for (const Slot& slot : old)
-      if (slot.value != kNil) place(slot);
-  }
-
-  std::vector<Slot> slots_ = std::vector<Slot>(64);
-  size_t mask_ = 63;
-  int shift_ = 58;
-  size_t count_ = 0;
-};
-
 // Nodes that are found by page and linked into one list per bin. Node needs page, prev and next.
 template <typename Node>
 class Pool {
@@ -234,7 +173,9 @@ class Pool {
   explicit Pool(size_t bins) : heads_(bins, kNil) {}
 
   uint32_t head(uint64_t bin) const { return heads_[bin]; }
-  uint32_t find(uint64_t page) const { return index_.find(page); }
+  uint32_t find(uint64_t page) const {
+    return index_.find(page, [&](uint32_t id) { return nodes_[id].page; });
+  }
   Node& operator[](uint32_t id) { return nodes_[id]; }
   const Node& operator[](uint32_t id) const { return nodes_[id]; }
 
@@ -248,12 +189,12 @@ class Pool {
       spare_ = nodes_[id].next;
       nodes_[id] = node;
     }
-    index_.insert(node.page, id);
+    index_.add(node.page, id);
     return id;
   }
 
   void remove(uint32_t id) {
-    index_.erase(nodes_[id].page);
+    index_.erase(nodes_[id].page, id);
     nodes_[id].next = spare_;
     spare_ = id;
   }
@@ -286,7 +227,7 @@ class Pool {
  private:
   std::vector<uint32_t> heads_;
   std::vector<Node> nodes_;
-  PageIndex index_;
+  SlotIndex index_;
   uint32_t spare_ = kNil;  // removed nodes, linked by next
 };
 
