@@ -66,6 +66,23 @@ std::optional<int> open(rpc::Process& process, const std::string& what, Opened& 
   return std::nullopt;
 }
 
+// The master's folder in shared memory, locked: a second master of the cluster on this host ends here.
+Result<shm::LockFile> lockFolder(const Config& config, const shm::Paths& paths, const std::string& what) {
+  // Clients of the group pass the folders on the way to their nodes; the master's own is its user's alone.
+  const Result<int> group = shm::groupOf(config.common.shmGroup);
+  if (!group) return group.error();
+  if (Error error = shm::makeDirectories(paths, paths.clusterDir(), group.value()); !error.ok()) return error;
+  if (Error error = shm::makeDirectory(paths.masterDir(), -1); !error.ok()) return error;
+  return shm::LockFile::acquire(paths.masterDir() + "/lock", what);
+}
+
+// Where processes of other hosts connect; null: nowhere.
+Result<kj::Own<rpc::NetListener>> listenToHosts(rpc::Daemon& daemon, const Config& config, rpc::Access& access, Incarnation incarnation,
+                                                rpc::Refusals& refusals) {
+  if (!config.master.listen.enabled) return kj::Own<rpc::NetListener>();
+  return rpc::NetListener::bind(daemon.port(), config.master.listen, access, net::Purpose::rpc, {"", incarnation}, refusals);
+}
+
 int serve(rpc::Process& process) {
   const Config& config = process.config;
   rpc::Daemon& daemon = process.daemon();
@@ -82,13 +99,8 @@ int serve(rpc::Process& process) {
   }
   Result<shm::Paths> paths = shm::Paths::of(config.common.shmRoot, config.common.cluster);
   if (!paths) return process.fail(paths.error());
-  // Clients of the group pass the folders on the way to their nodes; the master's own is its user's alone.
-  const Result<int> group = shm::groupOf(config.common.shmGroup);
-  if (!group) return process.fail(group.error());
-  if (Error error = shm::makeDirectories(*paths, paths->clusterDir(), group.value()); !error.ok()) return process.fail(error);
-  if (Error error = shm::makeDirectory(paths->masterDir(), -1); !error.ok()) return process.fail(error);
   const std::string what = "the master of cluster " + config.common.cluster;
-  Result<shm::LockFile> socketLock = shm::LockFile::acquire(paths->masterDir() + "/lock", what);
+  Result<shm::LockFile> socketLock = lockFolder(config, *paths, what);
   if (!socketLock) return process.fail(socketLock.error());
 
   if (config.master.stateDir.empty()) return process.fail(noStateDir());
@@ -106,16 +118,12 @@ int serve(rpc::Process& process) {
   if (!address) return process.fail(address.error());
   service.setHttp(*address);
 
-  // After the lock, so that a second master of the cluster hears of the first one and not of a port; and before the socket, so that
-  // nobody is served by a master that cannot start.
-  kj::Own<rpc::NetListener> remote;
-  if (config.master.listen.enabled) {
-    Result<kj::Own<rpc::NetListener>> bound =
-        rpc::NetListener::bind(daemon.port(), config.master.listen, *access, net::Purpose::rpc, {"", identity.incarnation}, refusals);
-    if (!bound) return process.fail(bound.error());
-    remote = kj::mv(bound.value());
-    service.setListen(toString(remote->address()));
-  }
+  // The port is bound after the lock, so that a second master of the cluster reports the first one and not a port in use; and before the
+  // socket, so that a master that cannot start serves nobody.
+  Result<kj::Own<rpc::NetListener>> bound = listenToHosts(daemon, config, *access, identity.incarnation, refusals);
+  if (!bound) return process.fail(bound.error());
+  kj::Own<rpc::NetListener> remote = kj::mv(bound.value());
+  if (remote.get()) service.setListen(toString(remote->address()));
   const std::string socket = paths->masterSocket();
   ::unlink(socket.c_str());
   Result<kj::Own<rpc::SocketListener>> listener = rpc::SocketListener::bindUnix(daemon.port(), socket, refusals);

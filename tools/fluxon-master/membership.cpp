@@ -26,88 +26,120 @@ Error senseless(const rpc::Registration& registration) {
 rpc::Registered Membership::add(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
   rpc::Registered result;
   result.leaseMs = static_cast<uint64_t>(lease_.ms());
-  const auto refuse = [&](Code code, std::string detail) {
-    result.code = code;
-    result.detail = std::move(detail);
+  const auto refuse = [&](Error error) {
+    result.code = error.code;
+    result.detail = std::move(error.detail);
     return result;
   };
-  if (const Error error = senseless(registration); !error.ok()) return refuse(error.code, error.detail);
-  if (ended_.count(registration.incarnation)) FLUXON_MARK("master: a life that has ended registers");
-  if (ended_.count(registration.incarnation)) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
   const auto found = members_.find(registration.node);
   const std::shared_ptr<Member> known = found == members_.end() ? nullptr : found->second;
-  // By a connection that the owner has given up since: taken, it would end the life that has come after it, which serves.
-  if (known && known->lives() && known->registration().hostId == registration.hostId && registration.sent < known->registered) {
-    FLUXON_MARK("master: a registration arrives after a later one");
-    return refuse(Code::unavailable, "a later registration of node " + registration.node + " is here");
-  }
+  if (Error error = refusal(registration, known.get()); !error.ok()) return refuse(std::move(error));
   if (known && known->incarnation() == registration.incarnation) {
-    if (!known->lives()) return refuse(Code::fenced, "incarnation " + toString(registration.incarnation));
-    known->connection = Connection::there;
-    known->registered = registration.sent;
-    prolong(*known, leaseEnd(lease_, now));
+    reconnected(*known, registration.sent, now);
     result.inventory = known->state == MemberState::reporting;
-    if (!known->orders->empty()) FLUXON_MARK("master: orders are sent again");
-    out_.ordersAgain(*known);
     member = known;
     return result;
   }
-  const bool sameHost = known && known->registration().hostId == registration.hostId;
-  if (known && known->lives() && !(sameHost && succeeds(registration, *known))) {
-    FLUXON_MARK("master: a node that is alive is not replaced");
-    return refuse(Code::unavailable, "node " + registration.node + " is alive " +
-                                         (sameHost ? "as process " + std::to_string(known->registration().pid) + " of its host"
-                                                   : "on " + known->registration().from + "; give this one another owner.node"));
-  }
-  // Checked in full before anything changes: a senseless registration costs nobody anything.
+  // The registration is checked in full before anything changes: a senseless one costs nobody anything.
   // A drain holds until the node has left, whatever becomes of its owner meanwhile.
   const bool drained = known && known->draining() && known->state != MemberState::left;
   auto fresh = std::make_shared<Member>(registration, leaseEnd(lease_, now), MemberState::reporting, drained ? Drain::moving : Drain::no);
   for (const Extent& extent : registration.occupied) {
-    if (!fresh->space.adopt(extent, Use::unrouted)) return refuse(Code::protocol, "occupied extents overlap or are none");
+    if (!fresh->space.adopt(extent, Use::unrouted)) return refuse({Code::protocol, "occupied extents overlap or are none"});
   }
+  succeed(known.get(), *fresh, now);
+  result.inventory = fresh->listing != Listing::none;
+  members_[registration.node] = member = std::move(fresh);
+  admit(*member, now);
+  return result;
+}
+
+// Why an owner may not join; ok: it may. `known`: the member of that node, if there is one.
+Error Membership::refusal(const rpc::Registration& registration, const Member* known) const {
+  if (Error error = senseless(registration); !error.ok()) return error;
+  if (ended_.count(registration.incarnation)) {
+    FLUXON_MARK("master: a life that has ended registers");
+    return {Code::fenced, "incarnation " + toString(registration.incarnation)};
+  }
+  if (!known) return {};
+  const bool sameHost = known->registration().hostId == registration.hostId;
+  // It comes by a connection that the owner has given up since. If the master took it, it would end the life that came after it and serves.
+  if (known->lives() && sameHost && registration.sent < known->registered) {
+    FLUXON_MARK("master: a registration arrives after a later one");
+    return {Code::unavailable, "a later registration of node " + registration.node + " is here"};
+  }
+  if (known->incarnation() == registration.incarnation) {
+    return known->lives() ? Error{} : Error{Code::fenced, "incarnation " + toString(registration.incarnation)};
+  }
+  if (known->lives() && !(sameHost && succeeds(registration, *known))) {
+    FLUXON_MARK("master: a node that is alive is not replaced");
+    return {Code::unavailable, "node " + registration.node + " is alive " +
+                                   (sameHost ? "as process " + std::to_string(known->registration().pid) + " of its host"
+                                             : "on " + known->registration().from + "; give this one another owner.node")};
+  }
+  return {};
+}
+
+// The same life again, by a new connection.
+void Membership::reconnected(Member& member, Time sent, Time now) {
+  member.connection = Connection::there;
+  member.registered = sent;
+  prolong(member, leaseEnd(lease_, now));
+  if (!member.orders->empty()) FLUXON_MARK("master: orders are sent again");
+  out_.ordersAgain(member);
+}
+
+// Decides which values the new life may list, and ends the life before it. `known`: the latest life of the node in this term, if any.
+void Membership::succeed(Member* known, Member& fresh, Time now) {
+  const rpc::Registration& registration = fresh.registration();
   const bool inWindow = window_.offersLastTerm(registration) && !(known && known->listing == Listing::complete);
-  if (inWindow) fresh->listing = Listing::ofLastTerm;
-  if (known && known->lives()) {
-    FLUXON_MARK("master: a life is replaced by the next");
-    if (inWindow) events_.replaced(*known, *fresh);
-    end(*known, MemberState::fenced, now);
-  }
-  // Its routes are listed again, and the record goes on naming what both have.
-  if (known && inWindow) known->fence = Fence::onDisk;
   if (inWindow) {
     FLUXON_MARK("master: values of the last term are to be taken");
+    fresh.listing = Listing::ofLastTerm;
+  }
+  if (!known) return;
+  const bool sameHost = known->registration().hostId == registration.hostId;
+  if (known->lives()) {
+    FLUXON_MARK("master: a life is replaced by the next");
+    if (inWindow) events_.replaced(*known, fresh);
+    end(*known, MemberState::fenced, now);
+  }
+  if (inWindow) {
+    // The new life lists the same values again, and the record goes on naming the life of the last term that both have them from.
+    known->fence = Fence::onDisk;
   } else if (registration.adopts && sameHost && known->remains == Remains::dormant && hasValuesOf(*known, registration.adopts)) {
     FLUXON_MARK("master: dormant values are to be revived");
     if (*known->before) FLUXON_MARK("master: a life that had not revived all its values is followed by another");
-    fresh->listing = Listing::ofBefore;
-    fresh->before = MemberRef(*known);
+    fresh.listing = Listing::ofBefore;
+    fresh.before = MemberRef(*known);
     known->remains = Remains::adopted;  // its replicas are revived or forgotten when the inventory is complete
   }
-  result.inventory = fresh->listing != Listing::none;
-  if (known && fresh->listing != Listing::ofBefore) forget(*known);
-  members_[registration.node] = member = std::move(fresh);
-  if (result.inventory) {
+  if (fresh.listing != Listing::ofBefore) forget(*known);
+}
+
+// A new life takes part: it lists its values first, or drops those that the master does not know, or joins at once.
+void Membership::admit(Member& member, Time now) {
+  const rpc::Registration& registration = member.registration();
+  if (member.listing != Listing::none) {
     // Tables that grow while the values come would stop everything else each time.
     const uint64_t values = std::min({registration.values, registration.maxKeys, kExpected});
-    member->space.expect(values);
-    if (inWindow) routes_.expect(values);
-    registeredInWindow(*member, now);
+    member.space.expect(values);
+    if (member.listing == Listing::ofLastTerm) routes_.expect(values);
+    registeredInWindow(member, now);
     if (!record_.has(registration.node)) setRecord(registration.node, Incarnation());
-    return result;
+    return;
   }
   if (registration.adopts) {
-    // Values that it offers and we do not know are still there: it drops them and comes again. This life is never joined.
+    // The owner still has values that the master does not know. It drops them and registers anew; this life never joins.
     FLUXON_MARK("master: values that it does not know are refused as a whole");
     setRecord(registration.node, Incarnation());
-    registeredInWindow(*member, now);
-    return result;
+    registeredInWindow(member, now);
+    return;
   }
-  join(*member);
-  record(*member);
-  confirm(*member, now);
-  registeredInWindow(*member, now);
-  return result;
+  join(member);
+  record(member);
+  confirm(member, now);
+  registeredInWindow(member, now);
 }
 
 void Membership::prolong(Member& member, Time end) { member.leaseEnd = std::max(*member.leaseEnd, end); }

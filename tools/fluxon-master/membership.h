@@ -80,6 +80,10 @@ class Membership {
   const MembershipCounters& counters() const { return counters_; }
 
  private:
+  Error refusal(const rpc::Registration&, const Member* known) const;
+  void reconnected(Member&, Time sent, Time now);
+  void succeed(Member* known, Member& fresh, Time now);
+  void admit(Member&, Time now);
   void confirm(Member&, Time now);
   static void prolong(Member&, Time end);
   void registeredInWindow(Member&, Time now);

@@ -468,6 +468,55 @@ std::string Service::health(bool& healthy) const {
          ",\"error\":" + jsonString(error_) + "}";
 }
 
+namespace {
+
+// Over some shards.
+struct Sum {
+  uint64_t usedBytes = 0, deadBytes = 0, retired = 0;
+  size_t readPins = 0, commitPins = 0, writers = 0, waiting = 0;
+  void add(const ShardGauges& shard) {
+    usedBytes += shard.usedBytes;
+    deadBytes += shard.deadBytes;
+    retired += shard.retired ? 1 : 0;
+    readPins += shard.readPins;
+    commitPins += shard.commitPins;
+    writers += shard.writers;
+    waiting += shard.waiting;
+  }
+};
+
+void showDevice(rpc::MetricsPage& page, const ssd::Root& root, const DeviceGauges& state, const Sum& shards, const DeviceCounters& c,
+                Duration oldest) {
+  const rpc::MetricsPage::Labels device = {{"device", root.path}};
+  const auto shown = [&](const char* name, const char* help, double value) { page.gauge(name, help, value, device); };
+  const auto counted = [&](const char* name, const char* help, const std::atomic<uint64_t>& value) {
+    page.counter(name, help, static_cast<double>(value.load(std::memory_order_relaxed)), device);
+  };
+  shown("fluxon_ssdd_device_serving", "1; 0 while the device is full, fails or hangs, or when its files are gone.",
+        state.state == DeviceState::serving ? 1 : 0);
+  shown("fluxon_ssdd_stalled", "Persists and loads that the device does not answer.", static_cast<double>(state.stalled));
+  shown("fluxon_ssdd_capacity_bytes", "Length of the shard files.", static_cast<double>(root.capacityBytes()));
+  shown("fluxon_ssdd_used_bytes", "Bytes of records between tail and head, header blocks and dead ones included.",
+        static_cast<double>(shards.usedBytes));
+  shown("fluxon_ssdd_dead_bytes", "Those among them that nobody finds any more.", static_cast<double>(shards.deadBytes));
+  shown("fluxon_ssdd_registered_bytes", "Bytes of the segment that the io_uring of the device knows.",
+        static_cast<double>(c.registeredBytes.load()));
+  shown("fluxon_ssdd_direct_io", "1: files are read and written around the page cache.", root.direct ? 1 : 0);
+  shown("fluxon_ssdd_reads_queued", "Reads and checks that have not ended.", static_cast<double>(c.readsQueued.load()));
+  shown("fluxon_ssdd_writes_queued", "Writes that have not ended.", static_cast<double>(c.writesQueued.load()));
+  shown("fluxon_ssdd_oldest_io_seconds", "Age of the oldest request of the device.", static_cast<double>(oldest.ns) * 1e-9);
+  counted("fluxon_ssdd_reads_total", "Values read.", c.reads);
+  counted("fluxon_ssdd_reads_direct_total", "Those that were read straight to where they belong.", c.readsDirect);
+  counted("fluxon_ssdd_read_bytes_total", "Payload bytes read.", c.readBytes);
+  counted("fluxon_ssdd_read_errors_total", "Reads and checks that failed.", c.readErrors);
+  counted("fluxon_ssdd_writes_total", "Values written.", c.writes);
+  counted("fluxon_ssdd_writes_direct_total", "Those that were written from where they lay.", c.writesDirect);
+  counted("fluxon_ssdd_written_bytes_total", "Payload bytes written.", c.writtenBytes);
+  counted("fluxon_ssdd_write_errors_total", "Writes that failed.", c.writeErrors);
+}
+
+}  // namespace
+
 std::string Service::metrics() const {
   rpc::MetricsPage page;
   const auto gauge = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value)); };
@@ -489,50 +538,19 @@ std::string Service::metrics() const {
   gauge("fluxon_ssdd_messages_waiting", "Messages to the owner for which its ring has no room.", channel_ ? channel_->waiting() : 0);
   const std::vector<ShardGauges> shards = core_->shards();
   const std::vector<DeviceGauges> states = core_->devices();
-  ShardGauges all;
-  uint64_t retired = 0;
-  size_t next = 0;
+  Sum all;
+  auto next = shards.begin();
   for (size_t i = 0; i < devices_->count(); ++i) {
-    const rpc::MetricsPage::Labels device = {{"device", roots_.roots[i].path}};
-    const auto shown = [&](const char* name, const char* help, double value) { page.gauge(name, help, value, device); };
-    const auto counted = [&](const char* name, const char* help, const std::atomic<uint64_t>& value) {
-      page.counter(name, help, static_cast<double>(value.load(std::memory_order_relaxed)), device);
-    };
-    uint64_t used = 0, dead = 0;
-    for (size_t n = 0; n < roots_.roots[i].shards.size(); ++n, ++next) {
-      used += shards[next].usedBytes;
-      dead += shards[next].deadBytes;
-      retired += shards[next].retired ? 1 : 0;
-      all.readPins += shards[next].readPins;
-      all.commitPins += shards[next].commitPins;
-      all.writers += shards[next].writers;
-      all.waiting += shards[next].waiting;
+    const ssd::Root& root = roots_.roots[i];
+    Sum ofDevice;
+    for (size_t n = 0; n < root.shards.size(); ++n, ++next) {
+      ofDevice.add(*next);
+      all.add(*next);
     }
-    const DeviceCounters& c = devices_->counters(i);
-    shown("fluxon_ssdd_device_serving", "1; 0 while the device is full, fails or hangs, or when its files are gone.",
-          states[i].state == DeviceState::serving ? 1 : 0);
-    shown("fluxon_ssdd_stalled", "Persists and loads that the device does not answer.", static_cast<double>(states[i].stalled));
-    shown("fluxon_ssdd_capacity_bytes", "Length of the shard files.", static_cast<double>(roots_.roots[i].capacityBytes()));
-    shown("fluxon_ssdd_used_bytes", "Bytes of records between tail and head, header blocks and dead ones included.",
-          static_cast<double>(used));
-    shown("fluxon_ssdd_dead_bytes", "Those among them that nobody finds any more.", static_cast<double>(dead));
-    shown("fluxon_ssdd_registered_bytes", "Bytes of the segment that the io_uring of the device knows.",
-          static_cast<double>(c.registeredBytes.load()));
-    shown("fluxon_ssdd_direct_io", "1: files are read and written around the page cache.", roots_.roots[i].direct ? 1 : 0);
-    shown("fluxon_ssdd_reads_queued", "Reads and checks that have not ended.", static_cast<double>(c.readsQueued.load()));
-    shown("fluxon_ssdd_writes_queued", "Writes that have not ended.", static_cast<double>(c.writesQueued.load()));
-    shown("fluxon_ssdd_oldest_io_seconds", "Age of the oldest request of the device.", static_cast<double>(age(i).ns) * 1e-9);
-    counted("fluxon_ssdd_reads_total", "Values read.", c.reads);
-    counted("fluxon_ssdd_reads_direct_total", "Those that were read straight to where they belong.", c.readsDirect);
-    counted("fluxon_ssdd_read_bytes_total", "Payload bytes read.", c.readBytes);
-    counted("fluxon_ssdd_read_errors_total", "Reads and checks that failed.", c.readErrors);
-    counted("fluxon_ssdd_writes_total", "Values written.", c.writes);
-    counted("fluxon_ssdd_writes_direct_total", "Those that were written from where they lay.", c.writesDirect);
-    counted("fluxon_ssdd_written_bytes_total", "Payload bytes written.", c.writtenBytes);
-    counted("fluxon_ssdd_write_errors_total", "Writes that failed.", c.writeErrors);
+    showDevice(page, root, states[i], ofDevice, devices_->counters(i), age(i));
   }
-  page.gauge("fluxon_ssdd_shards", "Shards by state.", static_cast<double>(shards.size() - retired), {{"state", "serving"}});
-  page.gauge("fluxon_ssdd_shards", "Shards by state.", static_cast<double>(retired), {{"state", "retired"}});
+  page.gauge("fluxon_ssdd_shards", "Shards by state.", static_cast<double>(shards.size() - all.retired), {{"state", "serving"}});
+  page.gauge("fluxon_ssdd_shards", "Shards by state.", static_cast<double>(all.retired), {{"state", "retired"}});
   gauge("fluxon_ssdd_read_pins", "Entries that are being read.", all.readPins);
   gauge("fluxon_ssdd_commit_pins", "Entries that are written and not decided.", all.commitPins);
   gauge("fluxon_ssdd_writers", "Entries that are being written.", all.writers);
