@@ -36,10 +36,10 @@ const rpc::Reply* AnswerLog::answer(OperationId id) const {
 }
 void AnswerLog::forgetBelow(OperationId id, const std::vector<OperationId>& stragglers) {
   const std::set<OperationId> open(stragglers.begin(), stragglers.end());
-  // Messages of an earlier connection may come late: what such a one does not name may be above its lowest id.
+  // A message of an earlier connection may arrive late, with a lower `id`. It says nothing about stragglers from that id on.
   std::erase_if(stragglers_, [&](const auto& each) { return each.first < id.value && !open.count(OperationId(each.first)); });
   for (const OperationId straggler : open) {
-    // One that has been forgotten stays so: it was answered. One that is not here yet is on its way, or is sent again.
+    // A forgotten id was answered and stays forgotten. A request that is not here yet is on its way, or will be sent again.
     if (straggler.value < lowest_ || straggler.value >= id.value || stragglers_.size() >= kMostStragglers) continue;
     FLUXON_MARK("master: a request is unanswered long after later ones");
     const Answer* const known = at(straggler);

@@ -1,7 +1,7 @@
-// AnswerLog: the answers of one owner's requests, by id, within a window that the owner moves on: each id is carried out once, and a
-// repetition gets the same reply. Ids come without gaps, so the answers are a queue whose front is the lowest unanswered id. A few that are
-// unanswered long after those behind them (stragglers: who waits for space or for a silent owner) are kept apart, so the queue does not
-// grow behind them. One thread.
+// AnswerLog: the master's answers to one owner's requests, by request id, within a sliding window that the owner moves on. The master
+// carries out each id once and repeats the recorded reply when the request comes again (at-most-once execution). Ids have no gaps, so the
+// answers form a queue whose front is the lowest unanswered id. Requests that stay unanswered long after later ones (stragglers, which wait
+// for space or for a silent owner) are kept apart, so that the queue does not grow behind them. One thread.
 #pragma once
 
 #include <deque>
@@ -16,11 +16,11 @@ namespace fluxon::master {
 class AnswerLog {
  public:
   enum class Seen { fresh, running, answered, forgotten, far };
-  // `keep`: beyond the window as well.
+  // `keep`: records the request even if its id lies beyond the window.
   Seen begin(OperationId id, bool keep = false);
   void finish(const rpc::Reply& reply);
   const rpc::Reply* answer(OperationId id) const;
-  // Ids below are answered and known to be so, but for the stragglers.
+  // The owner has received the answers to all ids below `id`, except those of the stragglers.
   void forgetBelow(OperationId id, const std::vector<OperationId>& stragglers);
 
  private:
@@ -35,7 +35,7 @@ class AnswerLog {
 
   std::deque<Answer> answers_;
   std::map<uint64_t, Answer> stragglers_;  // below lowest_
-  std::map<uint64_t, Answer> beyond_;      // the window: what is kept all the same
+  std::map<uint64_t, Answer> beyond_;      // ids beyond the window that begin() was told to keep
   uint64_t lowest_ = 1;
 };
 

@@ -1,6 +1,6 @@
-// Bounds: while the recovery window is open, the keys whose route has ended: nothing of such a key below its bound is taken from an
-// inventory, which may have been sent before. When the window closes nothing of an earlier term comes any more, and they are forgotten.
-// One thread.
+// Bounds: for each key whose route has ended while the recovery window is open, the put_id below which the master takes no value of the key
+// from an inventory (a tombstone): the owner may have sent the inventory before the route ended. When the window closes, no more values of
+// an earlier term can come, and Bounds forgets all of them. One thread.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Bounds {
     PutId& bound = bounds_[std::string(key)];
     bound = std::max(bound, below);
   }
-  // 0: none.
+  // 0: the key has no bound.
   PutId of(const std::string& key) const {
     const auto found = bounds_.find(key);
     return found == bounds_.end() ? PutId() : found->second;

@@ -15,7 +15,7 @@ void Changes::defer(KeyEntry& entry, Member& member, rpc::Request request) {
 void Changes::publish(Member& member, OperationId request, Put put, Time now, Copied copy) {
   KeyEntry& entry = *put.key;
   FLUXON_CHECK(!entry.change, "publishing into a change");
-  // The copy did not become the value after all.
+  // The copied value is not published after all.
   const auto unwanted = [&] {
     if (!copy.home) return;
     FLUXON_MARK("master: the copy of a put comes too late");
@@ -39,7 +39,8 @@ void Changes::publish(Member& member, OperationId request, Put put, Time now, Co
     return unwanted();
   }
   if (put.lease && !routes_.leases().find(put.lease)) {
-    // Done too late: as if it had been done in time and had gone with its lease. The value before it is gone too.
+    // The lease ended before the put was done. The outcome is as if the put had been published in time and then deleted with its lease, so
+    // the value before it goes too.
     FLUXON_MARK("master: a put is done after the end of its key lease");
     ++counters_.putsRefusedAtEnd;
     const std::string key(entry.key);
@@ -65,7 +66,7 @@ void Changes::publish(Member& member, OperationId request, Put put, Time now, Co
   begin(entry, std::move(change), home, now);
 }
 
-// A delete that was asked for covers puts under way; the end of a lease covers what has the lease.
+// A requested delete covers all puts of the key under way; the end of a lease covers only what has the lease.
 void Changes::removeKey(KeyEntry& entry, By by, MemberRef origin, OperationId request, Time now) {
   if (by == By::request) {
     if (!entry.puts.empty()) FLUXON_MARK("master: a delete overtakes a put");
@@ -78,7 +79,7 @@ void Changes::removeKey(KeyEntry& entry, By by, MemberRef origin, OperationId re
   begin(entry, std::move(change), nullptr, now);
 }
 
-// A publish under way checks the lease when it ends.
+// A publish that is under way checks the lease itself when it finishes.
 void Changes::endLeased(KeyEntry& entry, const std::shared_ptr<Revoke>& revoke, Time now) {
   const std::string key(entry.key);
   if (!entry.change) removeKey(entry, By::lease, {}, {}, now);
@@ -90,9 +91,9 @@ void Changes::remove(Member& member, OperationId id, const rpc::RemoveKey& remov
   ++counters_.removes;
   KeyEntry* entry = routes_.find(remove.key);
   if (entry && entry->change) return defer(*entry, member, {id, remove});
-  // A value that was evicted may still be on its way to somebody: no get that begins from here on may join that.
+  // A transfer may still carry a value whose replicas were all evicted: no get that begins from here on may join it.
   if (!entry || (!entry->routed() && entry->transfers.empty())) return out_.refuse(member, id, Code::miss);
-  // A dormant value ends like a readable one; that it was there is no one's business.
+  // A delete ends a dormant value like a readable one, but does not report that it was there.
   removeKey(*entry, By::request, member, id, now);
 }
 
@@ -104,8 +105,7 @@ void Changes::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Membe
     return member.fence != Fence::onDisk;
   };
   for (const Replica& replica : entry.replicas) {
-    // What the home has of an older version in memory it has retired itself, and its new value is not here yet. What is on its SSD
-    // ends like that of anybody else.
+    // The home has retired its older replica in memory itself. Its replica on the SSD ends like that of any other member.
     const bool older = replica.ssd && replica.member.get() == except;
     if (older) FLUXON_MARK("master: the home of a new value is told, an older one is on its SSD");
     if (mustHear(*replica.member) || older) change->waiting.insert(replica.member);
@@ -115,7 +115,7 @@ void Changes::begin(KeyEntry& entry, std::unique_ptr<Change> change, const Membe
     FLUXON_MARK("master: a transfer is told of a change");
     change->waiting.insert(member);
   }
-  // What these nodes have is not known yet: they may all have an older value.
+  // These nodes have not listed all their values yet: each may have an older value of the key.
   for (const MemberRef& member : window_.listing()) {
     if (!mustHear(*member)) continue;
     if (change->waiting.insert(member).second) FLUXON_MARK("master: a node that lists its values is told of a change");
@@ -151,7 +151,7 @@ void Changes::finish(KeyEntry& entry, Time now) {
   }
   if (entry.lease && !routes_.leases().find(entry.lease)) FLUXON_MARK("master: a key lease ends under a change");
   if (entry.lease && !routes_.leases().find(entry.lease)) removeKey(entry, By::lease, {}, {}, now);
-  // What queued behind this change goes on in its order; it may begin the next change and queue again behind that.
+  // The requests that queued behind this change go on in order. One of them may begin the next change; those behind it queue again.
   std::vector<Deferred> deferred = std::exchange(entry.deferred, {});
   for (Deferred& each : window_.take(std::string(entry.key))) deferred.push_back(std::move(each));
   routes_.forgetIfIdle(entry);
@@ -163,7 +163,7 @@ void Changes::invalidateDone(Member& member, OperationId id, const rpc::Invalida
   for (const rpc::Version& item : invalidations_.answered(member, done.order)) {
     KeyEntry* entry = routes_.find(item.key);
     if (!entry || !entry->change || entry->change->below != item.putId) continue;
-    // Its replicas are over now: the owner may release the extent before the other owners have answered.
+    // The member has retired its replicas: it may release the extent before the other owners have answered.
     routes_.drop(*entry, member, Medium::memory);
     routes_.drop(*entry, member, Medium::ssd);
     if (entry->change->waiting.erase(member) && entry->change->waiting.empty()) finish(*entry, now);
@@ -171,7 +171,8 @@ void Changes::invalidateDone(Member& member, OperationId id, const rpc::Invalida
   invalidations_.sendNext(member);
 }
 
-// A change whose new value ends with the member becomes a delete; one that waits for it goes on when the fence of the member is on disk.
+// If the member was the home of a new value, the change becomes a delete. A change that waits for the member goes on when the member's
+// fence is on disk.
 void Changes::memberEnded(Member& member) {
   for (const std::string& key : changing()) {
     KeyEntry* const entry = routes_.find(key);
@@ -180,8 +181,8 @@ void Changes::memberEnded(Member& member) {
     if (change.waiting.count(member)) FLUXON_MARK("master: a change goes on without a fenced member");
     if (change.waiting.count(member)) membership_.askFence(member);
     if (!change.value || change.value->home != member) continue;
-    // The new value is gone, and others may have dropped the old one already: the key ends as a miss. Nobody was told that the put
-    // is done.
+    // The new value is gone, and others may have dropped the old one already: the key becomes a miss. The master has not acknowledged the
+    // put.
     FLUXON_MARK("master: a new value ends with its owner before it is the route");
     member.space.unroute(change.value->offset);
     change.value.reset();
@@ -196,7 +197,7 @@ void Changes::memberEnded(Member& member) {
   }
 }
 
-// By name: ending one change may end others, and begin new ones.
+// Collects names, not entries: finishing one change may finish others and begin new ones.
 std::vector<std::string> Changes::changing() const {
   std::vector<std::string> keys;
   for (const KeyEntry* entry : changing_) keys.emplace_back(entry->key);

@@ -1,16 +1,16 @@
-// Changes: a put becomes the route of its key, a delete ends it.
+// Changes: a put becomes the route of its key (is published), or a delete ends the route.
 //
-//   begun ──each member that may have an older value has answered, or is fenced on disk──► finished: the route changes, then it is answered
-//     └──the home of the new value ends──► a delete of the key, whose put has failed
+//   begun ──each member that may have an older value has answered, or is fenced on disk──► finished: the route changes, then answered
+//     └──the home of the new value ends──► becomes a delete of the key; the put has failed
 //
-//   1. A route never goes to a smaller put_id.
-//   2. Before a put or delete is acknowledged, every other owner with a replica of the key has answered that it retired it, or its lease
-//      has run out and it is fenced. So a reader that trusts a serving lease never reads an older value after that.
-//   3. Changes of one key never interleave: what comes meanwhile waits behind the change, in its order.
+//   1. The put_id of a route never decreases.
+//   2. Before the master acknowledges a put or delete, every other owner with a replica of the key has answered that it retired it, or has
+//      been fenced after its lease ran out. So a reader that trusts a serving lease never reads an older value after that.
+//   3. Changes of one key never interleave: requests that come meanwhile queue behind the change, in order of arrival.
 //   4. An invalidation goes to every member with a replica and to every member with a transfer of the key.
-//   5. A put that rejects an existing key is done only if the key was absent all the time since it began: another one that became the
-//      route meanwhile, or a delete of one that had, makes it `exists`, whichever has the smaller put_id. So of those that are in flight
-//      together one at most is done.
+//   5. A put that rejects an existing key succeeds only if the key was absent the whole time since the put began. If another put was
+//      published meanwhile, even if it was deleted again, the answer is `exists`, whichever put_id is smaller. So at most one of several
+//      such puts in flight together succeeds.
 // One thread.
 #pragma once
 
@@ -42,15 +42,15 @@ struct ChangeCounters {
 class Changes {
  public:
   struct Events {
-    // The put is over; its extent is that of the value that is being published.
+    // The put is over; its extent now belongs to the value that is being published.
     std::function<void(Member&, OperationId put)> putEnded;
-    // The put will not become the route: its extent comes back. The entry of its key may be gone after it.
+    // The put will not be published: its extent comes back. The call may erase the entry of its key.
     std::function<void(Member&, OperationId put)> putGivenUp;
-    // What the puts under way of the key are to know.
+    // Another put or a delete has overtaken the puts of the key that are under way.
     std::function<void(KeyEntry&, Overtaken)> overtaken;
-    // What a copy has brought to the home of a put is its value now, or is not wanted.
+    // The value that a copy has brought to the home of a put is published, or is not wanted.
     std::function<void(Member&home, OrderId copy)> copyTaken, copyUnwanted;
-    // Requests that waited for a change, in their order.
+    // Carries on with requests that waited for a change, in order of arrival.
     std::function<void(std::vector<Deferred>, Time)> goOn;
   };
   Changes(PutIds& putIds, Outgoing& out, Routes& routes, Window& window, Membership& membership, Invalidations& invalidations,
@@ -65,17 +65,17 @@ class Changes {
 
   // The request waits for the change of the key.
   void defer(KeyEntry&, Member&, rpc::Request);
-  // The put is done. `copy`: its value lies at another member, who has just brought it there and waits for an answer.
+  // The writer has finished the put. `copy`: another member has just copied the value to itself, its home, and waits for an answer.
   void publish(Member&, OperationId request, Put, Time now, Copied copy = {});
   void remove(Member&, OperationId, const rpc::RemoveKey&, Time now);
-  // The lease of the key has ended; whoever revoked it is answered when the key has.
+  // The key's lease has ended: deletes the key. The Revoke is answered when its last key is gone.
   void endLeased(KeyEntry&, const std::shared_ptr<Revoke>&, Time now);
   void invalidateDone(Member&, OperationId, const rpc::InvalidateDone&, Time now);
 
   void memberEnded(Member&);
-  // Nothing need wait for the member any more.
+  // The member's fence is on disk: no change waits for the member any more.
   void fenceOnDisk(Member&, Time now);
-  // What waits for a member waits for the one that has its directory now.
+  // The next life has taken over the member's directory: changes that wait for the member wait for that life instead.
   void tellInstead(Member&, Member& next);
   const ChangeCounters& counters() const { return counters_; }
 

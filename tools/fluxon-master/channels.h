@@ -1,8 +1,8 @@
-// Channels: what members are to hear and has not left yet, by the newest connection of each.
+// Channels: messages to members that have not been sent yet. Each member has one queue, which its newest connection drains.
 //
-// A member that registers again is told what it has not answered before its new connection is there: that waits for it. What is
-// queued for an older connection goes with the newer one: orders are in it and answers, and both may be heard twice. The end of a
-// connection that is not the newest any more means nothing, and a late request that comes by it takes no answers along.
+// When a member registers again, the master queues its unanswered orders before the new connection exists; they wait for it. The new
+// connection also takes over the queue of the older one; a member may therefore receive an order or answer twice. The end of a connection
+// that is no longer the newest changes nothing, and a late request over it collects no messages.
 // One thread.
 #pragma once
 
@@ -20,22 +20,22 @@ class Channels {
   using Messages = std::vector<rpc::MasterMessage>;
 
   void send(Member& member, rpc::MasterMessage message) { channel(member).queue.push_back(std::move(message)); }
-  // A new connection of the member; its number.
+  // The member has a new connection. Returns its number.
   uint64_t connected(Member& member) { return channel(member).connection = ++connections_; }
-  // True: it was the newest, the member has none now.
+  // A connection has ended. True: it was the newest, so the member has none now.
   bool lost(Member& member, uint64_t connection) {
     const auto channel = channels_.find(member);
     if (channel == channels_.end() || channel->second.connection != connection) return false;
     channels_.erase(channel);
     return true;
   }
-  // What can leave by this connection: nothing, if there is a newer one.
+  // The messages to send over this connection: none if there is a newer one.
   Messages take(Member& member, uint64_t connection) {
     const auto channel = channels_.find(member);
     if (channel == channels_.end() || channel->second.connection != connection) return {};
     return std::exchange(channel->second.queue, {});
   }
-  // Calls each(member, connection, messages) for all that have some.
+  // Calls each(member, connection, messages) for each connected member with messages.
   template <class F>
   void takeAll(F each) {
     for (auto& [member, channel] : channels_) {
@@ -45,7 +45,7 @@ class Channels {
 
  private:
   struct Channel {
-    uint64_t connection = 0;  // 0: about to be there
+    uint64_t connection = 0;  // 0: not there yet
     Messages queue;
   };
   Channel& channel(Member& member) { return channels_[member]; }

@@ -20,7 +20,7 @@ Error Drains::begin(const std::string& node, Time now) {
     return {};
   }
   if (!record_.has(node)) return {Code::unavailable, "no node '" + node + "'"};
-  // It may be serving under a lease of the last term, which this term and a next one must wait for.
+  // The node may be serving under a lease of the last term. This term and a next one must wait for that lease.
   if (window_.open()) return {Code::unavailable, "node " + node + " may still be serving: the recovery window of this term is open"};
   membership_.removeAbsent(node);
   return {};
@@ -50,7 +50,7 @@ void Drains::goOn(Member& member, Time now) {
     drain.retry = now + kCollectPause;
     if (drain.toMove.empty() && moving == 0) letLeave(member, now);
   }
-  // Values that find no place now are tried again when the others have been.
+  // Values that find no place now are tried again after the others.
   std::vector<uint64_t> later;
   while (moving < kMovesAtOnce && later.size() < kMovesAtOnce && !drain.toMove.empty()) {
     const uint64_t offset = drain.toMove.back();
@@ -66,7 +66,7 @@ void Drains::goOn(Member& member, Time now) {
   drain.toMove.insert(drain.toMove.begin(), later.begin(), later.end());
 }
 
-// False: nobody has room for it now. The best of those whom evictions could give room is to have some soon.
+// Orders a copy of one value. False: no member has room for it now; the best candidate is then asked to evict.
 bool Drains::moveAway(KeyEntry& entry, Member& from, Time now) {
   const uint64_t size = extentBytes(entry.bytes);
   std::vector<Member*> others = candidates(membership_, from, size, now);
@@ -84,7 +84,8 @@ bool Drains::moveAway(KeyEntry& entry, Member& from, Time now) {
   return false;
 }
 
-// Nothing is left to move. From here on no put begins at the node; it leaves when those under way have ended or are past their deadline.
+// Nothing is left to move. From here on no put begins at the node. The node leaves when the puts under way have ended or are past their
+// deadline.
 void Drains::letLeave(Member& member, Time now) {
   if (!member.finishing()) member.drain.own().state = Drain::finishing;
   const auto open = [now](const auto& put) { return (put.second.home && put.second.home->done) || now < put.second.deadline; };

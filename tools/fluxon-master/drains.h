@@ -1,9 +1,9 @@
-// Drains: values that nobody else has are brought from a node to others, a few at a time; then its owner may leave. What is on its SSD
-// alone goes with it.
+// Drains: takes a node out of service. The master orders copies of the values that only this node has in memory, a few at a time; then it
+// tells the owner to leave. A value that lies only on the node's SSD is lost with the node.
 //
-//   no ──drain──► moving ──nothing is left to move──► finishing ──no put is under way──► told to leave, again until it has
+//   no ──drain──► moving ──nothing is left to move──► finishing ──no put is under way──► told to leave, repeatedly until it has
 //   ▲                └───────── undrain ◄────────────────┘  (values that come meanwhile are moved as well)
-//   finishing   no put begins at the node
+//   finishing   the master begins no put at the node
 // One thread.
 #pragma once
 
@@ -26,9 +26,9 @@ class Drains {
   Error begin(const std::string& node, Time now);
   Error end(const std::string& node);
 
-  // Moves some more, if the node is being drained.
+  // Orders some more copies if the node is being drained.
   void goOn(Member&, Time now);
-  // A copy from there has ended.
+  // A copy from `from` has ended.
   void copyEnded(Member& from, Time now);
   static Time nextWake(const Member&);
   static void memberEnded(Member& member) { member.drain.own().toMove.clear(); }

@@ -22,12 +22,12 @@
 // are learned, none is tuned to a size:
 //  - weight: a replica never reused ages `weight` times faster than a reused one. A key that returns after its eviction shows that its side
 //    was cut too short. Returns count by the size of their ghost list, so both sides settle where one more byte is worth the same.
-//  - retention: the share of Fresh that goes on to Aging. A conversation returns after a think time; in a cache shorter than that, the oldest
-//    of Aging are hit most, and keeping a sample longer beats keeping all too briefly. Hits in the older half of Aging lower it, hits in the
-//    younger half raise it. The sample is taken in runs, so that the blocks of one prefix share one fate.
+//  - retention: the share of Fresh that goes on to Aging. A conversation returns after a think time; in a cache shorter than that, the
+//    oldest of Aging are hit most, and keeping a sample longer beats keeping all too briefly. Hits in the older half of Aging lower it,
+//    hits in the younger half raise it. The sample is taken in runs, so that the blocks of one prefix share one fate.
 // Mean hit ratio in bench/eviction_traces: 0.277 (LRU 0.263, S3-FIFO 0.266, optimum 0.459), 2026-11-29. Plain ARC, 2Q, SIEVE and LRU-2 each
-// lose to LRU or S3-FIFO there at some size. Order within a queue is by time alone: a caller that touches a prefix tail first keeps its head
-// longest. One thread; no I/O; std only.
+// lose to LRU or S3-FIFO there at some size. Order within a queue is by time alone: a caller that touches a prefix tail first keeps its
+// head longest. One thread; no I/O; std only.
 #pragma once
 
 #include <cstddef>

@@ -40,8 +40,8 @@ namespace fluxon::master {
 
 class ExtentAllocator {
  public:
-  // The capacity is rounded down to whole pages. Throws std::bad_alloc if the page maps (capacity / 16 KiB bytes of address space) cannot be
-  // had.
+  // The capacity is rounded down to whole pages. Throws std::bad_alloc if the page maps (capacity / 16 KiB bytes of address space) cannot
+  // be had.
   explicit ExtentAllocator(uint64_t capacityBytes);
   ~ExtentAllocator();
   ExtentAllocator(ExtentAllocator&&) noexcept;

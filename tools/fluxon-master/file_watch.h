@@ -1,10 +1,10 @@
-// FileWatch: looks once a second whether the files are still there by which others find this master and which keep a second one out.
-// Somebody may remove them beneath it.
-//   In shared memory (lock, socket): owners of this host come to it no more, and a second one could begin. It ends; the next term has
-//   all that is in the state file.
-//   The state folder: what it says is known here alone then, and its lock keeps nobody out. Both are made anew. That is safe because
-//   the new lock is taken first: whoever has it already is another master, and this one ends.
-// One thread; the disk is asked on a worker thread.
+// FileWatch: checks once a second that the master's files still exist: those by which owners find it, and those that keep a second master
+// out. Somebody may remove them while the master runs.
+//   In shared memory (lock, socket): without them, owners of this host cannot connect and a second master could start. This master ends;
+//   the next term starts from the state file.
+//   The state folder: without it, only this process knows the state, and the lock keeps nobody out. The watch makes both anew. That is safe
+//   because it takes the new lock first: if somebody already holds it, that is another master, and this one ends.
+// One thread; a worker thread asks the disk.
 #pragma once
 
 #include <kj/async.h>
@@ -23,20 +23,20 @@ class FileWatch {
   struct Files {
     shm::NamedFiles sharedMemory;
     std::string stateFolder, state;  // the file in it
-    shm::LockFile& stateLock;        // replaced by a new one when that has to be made
-    std::string what;                // is run by this process
+    shm::LockFile& stateLock;        // the watch replaces it when it makes the folder anew
+    std::string what;                // this process, as the text of its locks names it
   };
-  // `store`: the state is to be written again.
+  // `store` is called when the state must be written again.
   FileWatch(rpc::Daemon&, Files, std::function<void()> store);
 
   // Resolves with the reason when this process cannot go on.
   kj::Promise<Error> lost();
 
  private:
-  // On a worker thread.
+  // What a worker thread has found.
   struct Seen {
-    Error lost;        // the end
-    Error unrepaired;  // tried again
+    Error lost;        // this process must end
+    Error unrepaired;  // the watch tries again
     bool repaired = false, stateless = false;
   };
   Seen look();

@@ -10,11 +10,11 @@ namespace {
 
 constexpr size_t kDurableAtOnce = 2;  // copies of one version that are to become replicas; more readers get temporary ones
 
-// The value can be read where it is.
+// The asker's clients can read the value where it is.
 bool inPlace(const Member& source, const Member& asker, rpc::NeighbourUse neighbours) {
   return &source == &asker || (sameHost(source, asker) && neighbours == rpc::NeighbourUse::read);
 }
-// It can be brought from there. What is on an SSD comes by the link alone.
+// A transfer can bring the value from there. A value on an SSD can only come over the link.
 bool fetchable(const Replica& replica, const Member& asker, rpc::NeighbourUse neighbours) {
   const bool copied = sameHost(*replica.member, asker) && neighbours == rpc::NeighbourUse::copy && !replica.ssd;
   return copied || !replica.member->registration().link.empty();
@@ -22,8 +22,8 @@ bool fetchable(const Replica& replica, const Member& asker, rpc::NeighbourUse ne
 
 }  // namespace
 
-// A readable replica, in memory rather than on an SSD: of the asker, of one of its host, of one of its sub-cluster, any, in turn; not of
-// the one that just failed it while there is another, nor of one to which there is no way.
+// Chooses a readable replica, in memory rather than on an SSD: at the asker, else on its host, else in its sub-cluster, else anywhere,
+// rotating among equals. It avoids the source that has just failed the asker while there is another, and those that it cannot reach.
 const Replica* Gets::chooseSource(const KeyEntry& entry, const Member& asker, const rpc::GetStart& request) const {
   const Replica* best = nullptr;
   int bestRank = INT_MIN;

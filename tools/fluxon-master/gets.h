@@ -1,8 +1,8 @@
-// Gets: where a value is to be read, or from where it is to be brought to the one who asks (transfers.h). What is in nobody's memory comes
-// from an SSD: of the one who asks, or of another host, where it is staged first (staging.h).
+// Gets: answers where a client can read a value, or starts a transfer that brings it to the asker (transfers.h). A value that is in
+// nobody's memory comes from an SSD: the asker's own, or one of another host, whose owner stages the value first (staging.h).
 //
-// Only a value that must be brought needs room, and waits behind those who came before; it needs room at its source as well if that must
-// stage it. One thread.
+// Only a get that starts a transfer needs space at the asker, and waits behind earlier requests for it; if the source must stage the value,
+// it needs space there too. One thread.
 #pragma once
 
 #include <string>
@@ -34,9 +34,9 @@ class Gets {
 
   enum class Rank { first, last };  // among those who wait for space
   void start(Member&, OperationId, const rpc::GetStart&, Time now);
-  // Looks for a source; the get waits if there is no room. `stagings`: that have failed it.
+  // Looks for a source; the get waits if there is no space. `stagings`: how many have failed for this get.
   void find(Member&, OperationId, const rpc::GetStart&, Rank, unsigned stagings, Time now);
-  // Once more, for one that waits for space. nullptr: it waits no more, else whose segment has no room.
+  // Retries a get that waits for space. nullptr: it waits no more; otherwise the member whose segment has no room.
   Member* retry(Member&, OperationId, const rpc::GetStart&, Rank, unsigned stagings, Time now);
   const GetCounters& counters() const { return counters_; }
 

@@ -1,5 +1,5 @@
-// Invalidations: which versions a member is to retire, in batches. One batch is under way to a member at once; what comes meanwhile goes
-// with the next one. One thread.
+// Invalidations: tells members which versions to retire. A member has at most one batch under way; versions that come meanwhile wait for
+// the next batch. One thread.
 #pragma once
 
 #include <iterator>
@@ -20,7 +20,7 @@ class Invalidations {
     members_[member].next.push_back(std::move(below));
     sendNext(member);
   }
-  // What the member has retired; nothing if it was not asked. Then sendNext() is due.
+  // The member has answered. Returns the versions that it has retired; none if it was not asked. The caller then calls sendNext().
   std::vector<rpc::Version> answered(Member& member, OrderId id) {
     std::optional<rpc::Invalidate> order = out_.answered<rpc::Invalidate>(member, id);
     if (!order) return {};
@@ -43,7 +43,7 @@ class Invalidations {
     found->second.underWay = out_.order(member, rpc::Invalidate{{}, std::move(batch)});
   }
   void memberEnded(Member& member) { members_.erase(member); }
-  // Members that have not retired all that they are to.
+  // Members with versions that they have not retired yet.
   size_t members() const { return members_.size(); }
   uint64_t total() const { return total_; }
 
@@ -51,7 +51,7 @@ class Invalidations {
   static constexpr size_t kLargestBatch = 1024;  // keys
 
   struct Retiring {
-    std::vector<rpc::Version> next;  // when the batch under way has been answered
+    std::vector<rpc::Version> next;  // wait for the answer to the batch under way
     OrderId underWay;                // 0: none
   };
 

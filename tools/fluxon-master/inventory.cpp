@@ -7,8 +7,8 @@ namespace fluxon::master {
 void Inventory::page(Member& member, OperationId id, const rpc::InventoryPage& page, Time now) {
   if (member.state != MemberState::reporting) return out_.refuse(member, id, Code::protocol, "no inventory is expected");
   window_.listed(member, leaseEnd(lease_, now));
-  // The page does not count, so the inventory is never complete: the owner drops its values and registers anew. It is not ended here,
-  // for it may still be serving under a lease of the last term.
+  // The master does not count this page, so the inventory never becomes complete: the owner drops its values and registers anew. The master
+  // does not end the member here, because its owner may still be serving under a lease of the last term.
   const auto senseless = [&] { out_.refuse(member, id, Code::protocol, "inventory: extents overlap or are none"); };
   const auto possible = [&](const auto& value) {
     return !value.key.empty() && value.key.size() <= kMaxKeyBytes && value.putId && extentBytes(value.bytes) <= member.space.capacity();
@@ -49,7 +49,7 @@ bool Inventory::take(Member& member, const Listed& item) {
   return false;
 }
 
-// Of an earlier term: the highest put_id of a key is its latest completed put. Key leases have ended with their term.
+// A value of an earlier term: the highest put_id of a key is its latest completed put. Key leases ended with their term.
 bool Inventory::takeOfTerm(Member& member, const Listed& item) {
   if (item.lease || item.putId.term() >= term_.value) return false;
   if (item.putId < bounds_.of(item.key)) {
@@ -63,7 +63,7 @@ bool Inventory::takeOfTerm(Member& member, const Listed& item) {
     return false;
   }
   if (entry.putId < item.putId) {
-    // Nobody keeps an older value of a key whose later one was acknowledged; should one, it goes.
+    // No owner should have an older value of a key whose later put was acknowledged. If one does, it is dropped.
     for (const Replica& older : entry.replicas) {
       if (older.member->state == MemberState::fenced) membership_.askFence(*older.member);
       if (older.member.living()) invalidations_.add(*older.member, {std::string(entry.key), item.putId});
@@ -78,7 +78,7 @@ bool Inventory::takeDormant(Member& member, const Listed& item) {
   KeyEntry* entry = routes_.find(item.key);
   if (!entry || entry->change || entry->putId != item.putId || entry->bytes != item.bytes) return false;
   const Replica taken = item.at(member);
-  // With the last life, or with one before it that it had not taken over in full.
+  // The replica belongs to the last life, or to one before it whose values the last life had not taken over in full.
   for (const Member* before = member.before->get(); before; before = before->before->get()) {
     const Replica* const dormant = replicaOf(*entry, *before, item.medium);
     if (!dormant || dormant->ssd != taken.ssd || dormant->offset != taken.offset) continue;

@@ -1,13 +1,15 @@
-// Inventory: what owners that come back list of their values, and which of these are taken.
+// Inventory: an owner that comes back lists its values, page by page, and the master decides which of them it serves again.
 //
-//   1. Only in the recovery window is a value taken that no earlier life of this term vouches for: of exactly the life which the durable
-//      record of its node names. A route that it names is the latest completed put of its key: a later one was acknowledged only after
-//      this owner had retired the value (so it is refused if it is listed), or after the record named another life or none.
-//   2. Within a term, an inventory revives only what is dormant here: the replicas of exactly the life that it adopts, that no put or
-//      delete has ended since.
-//   3. Extents are taken as used before anything is decided about the values in them: a value that is refused stays in use until its owner
-//      says that nobody reads it.
-//   4. With the answer to its last page the owner serves: that waits until the next term would know that it may.
+//   1. The master takes a value that no earlier life of this term has listed only in the recovery window, and only from exactly the life
+//      that the durable record of the node names. Such a value is the latest completed put of its key: the last term acknowledged a later
+//      put only after this owner had retired the value (the master refuses it if it is listed all the same), or after the record named
+//      another life or none.
+//   2. Within a term, an inventory revives only dormant replicas: those of exactly the life that it adopts, which no put or delete has
+//      ended since.
+//   3. The master marks the extents as used before it decides about the values in them: a refused value stays in use until its owner says
+//      that nobody reads it.
+//   4. The answer to the last page lets the owner serve. The master holds it back until the record of that life is on disk, so that a next
+//      term knows of it.
 // One thread.
 #pragma once
 
@@ -73,7 +75,7 @@ class Inventory {
   Membership& membership_;
   Invalidations& invalidations_;
   struct Pages {
-    uint64_t come = 0, inAll = 0;  // inAll: 0 until that is known
+    uint64_t come = 0, inAll = 0;  // inAll: 0 while unknown
   };
   std::map<MemberRef, Pages, ByName> pages_;  // of inventories that are not complete
   InventoryCounters counters_;

@@ -1,5 +1,5 @@
-// KeyLeases: leases that keys may be put under. While a lease lives its replicas are never victims; when it ends (its time to
-// live passes without keep-alive, or it is revoked) its keys are deleted. One thread; times are handed in.
+// KeyLeases: leases that keys may be put under. While a lease lives, the master never evicts replicas of its keys; when it ends (its time
+// to live passes without a keep-alive, or an owner revokes it), the master deletes its keys. One thread; the caller passes the time.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class KeyLeases {
     std::set<std::string> keys;
   };
 
-  // Ids carry the term like put_ids, so one of an earlier term is never taken for one of this.
+  // Ids carry the term, as put_ids do, so an id of an earlier term never names a lease of this one.
   KeyLeaseId grant(Term term, Duration ttl, Time now) {
     const KeyLeaseId id(PutId(term, ++sequence_).value);
     leases_[id] = Lease{ttl, now + ttl, {}};
@@ -39,7 +39,7 @@ class KeyLeases {
     byEnd_.insert({lease->end, id});
     return true;
   }
-  // Ends a lease; gives the keys that were put under it.
+  // Ends a lease. Returns the keys that were put under it.
   std::set<std::string> end(KeyLeaseId id) {
     const auto it = leases_.find(id);
     if (it == leases_.end()) return {};
@@ -54,7 +54,7 @@ class KeyLeases {
   void detach(KeyLeaseId id, const std::string& key) {
     if (Lease* lease = find(id)) lease->keys.erase(key);
   }
-  // A lease whose time has passed, 0 if none.
+  // Some lease whose time has passed; 0 if there is none.
   KeyLeaseId expired(Time now) const { return byEnd_.empty() || byEnd_.begin()->first > now ? KeyLeaseId() : byEnd_.begin()->second; }
   Time nextEnd() const { return byEnd_.empty() ? Time::never() : byEnd_.begin()->first; }
   size_t size() const { return leases_.size(); }

@@ -1,14 +1,13 @@
-// KeyTable: every key the master has something to say about: its route, the puts in flight, a change that waits for owners,
-// and what waits for that change. An entry exists while any of these does.
+// KeyTable: the master's keys. An entry holds the key's route, its puts and transfers in flight, a change that waits for owners, and the
+// requests that wait for that change. It exists while it holds any of these.
 //
 // Life of a route:    none ──publish──► routed ──publish──► routed (greater put_id) ──remove, evict──► none
-// A route lives while it has replicas: at most one in the memory and one on the SSD of each member, each of which comes and goes by
-// itself. It is readable while one of them is: its member is joined, and an SSD is still in the life in which the replica came to it.
-// A route whose members are all away (fenced, but their values may come back with their next life) is dormant: gets miss it, a put or
-// delete ends it, an inventory that names it revives it.
-// A change (overwrite of a replica at another owner, delete) first invalidates every other replica and only then touches the
-// route; while it waits, later puts, deletes and gets of the key queue behind it, so changes of one key never interleave.
-// One thread.
+// A route lives while it has replicas: each member has at most one in memory and one on its SSD, and each comes and goes by itself. The
+// route is readable while one of its replicas is: the replica's member is joined and, for one on an SSD, the SSD is still in the life in
+// which it was written. A route is dormant when all its members are fenced but their values may come back with their next life: gets miss
+// it, a put or delete ends it, an inventory that lists it revives it.
+// A change (a delete, or an overwrite of a replica at another owner) first invalidates every other replica and only then changes the route.
+// Meanwhile later puts, deletes and gets of the key queue behind it, so changes of one key never interleave. One thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,7 @@ namespace fluxon::master {
 
 struct KeyEntry;
 
-// Sets of members and keys are walked in the order of their names, so that what happens does not depend on addresses.
+// Orders sets of members and keys by name, so that the master's behaviour does not depend on addresses.
 struct ByName {
   bool operator()(const MemberRef& a, const MemberRef& b) const;
   bool operator()(const KeyEntry* a, const KeyEntry* b) const;
@@ -52,7 +51,7 @@ struct Replica {
 // A copy of a value on its way into a member's segment, asked for by that member's get (the GetStart) or ordered (the Replicate).
 using TransferId = std::variant<OperationId, OrderId>;
 
-// Another member that shall have the value of a put. The put's own extent is where the writer fills it.
+// The member that will have the value of a put, if it is not the one where the writer fills the put's extent.
 struct PutHome {
   MemberRef member;
   uint64_t offset = 0;  // there
@@ -60,7 +59,7 @@ struct PutHome {
   OrderId copy;         // the Replicate, 0: not yet
 };
 
-// What has come to a key since a put of it began. A delete counts for more.
+// Whether another put was published, or the key deleted, since a put of the key began. A delete outweighs a put.
 enum class Overtaken : uint8_t { no, byPut, byDelete };
 
 struct Put {
@@ -71,26 +70,26 @@ struct Put {
   uint64_t bytes = 0;
   PutMode mode;
   KeyLeaseId lease;
-  Time deadline;  // after it the put no longer counts as in flight for others
-  Time since{0};  // it has begun
+  Time deadline;  // after it others do not count the put as in flight any more
+  Time since{0};  // when it began
   Overtaken overtaken = Overtaken::no;
-  std::optional<PutHome> home;  // none: its member has the value
+  std::optional<PutHome> home;  // none: its own member has the value
 };
 
-// A Spread, answered when its copies have ended; the last one drops its reference.
+// A Spread request. The master answers it when all its copies have ended: each copy holds a reference.
 struct Spread {
   MemberRef origin;
   OperationId request;
   rpc::SpreadEnded answer;
 };
 
-// A put whose only copy a transfer will be.
+// The put whose value a transfer brings to its home.
 struct OfPut {
   MemberRef origin;
   OperationId put;
 };
 
-// The order by which another source brings a value from its SSD to a place in its segment.
+// The order by which the source brings a value from its SSD to a place in its own segment, to be fetched from there.
 struct StagedAt {
   OrderId order;
   uint64_t offset = 0;
@@ -102,40 +101,40 @@ struct Transfer {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   MemberRef source;
-  Time since{0};         // it has begun
-  bool durable = false;  // it may become a replica
-  Incarnation ssd{};     // it comes from the source's SSD in that life; 0: from its memory
+  Time since{0};         // when it began
+  bool durable = false;  // the copy may become a replica
+  Incarnation ssd{};     // the life of the source's SSD from which the value comes; 0: it comes from the source's memory
   std::optional<StagedAt> stage;
   std::variant<std::monostate, OfPut, std::shared_ptr<Spread>> purpose;  // none: a get, or a drain
 };
 
-// A revoked key lease; answered when the last change that deletes one of its keys is over and drops its reference.
+// A LeaseRevoke request. The master answers it when the last key is deleted: each change that deletes one holds a reference.
 struct Revoke {
   MemberRef origin;
   OperationId request;
 };
 
-// The value of a put that was brought to another member: who that is, its transfer, and its ReplicateDone.
+// The value of a put has been copied to its home: the home, the transfer, and the home's ReplicateDone.
 struct Copied {
   MemberRef home;
   OrderId transfer;
   OperationId request;
 };
 
-// What a publish brings.
+// The new value of a publish.
 struct NewValue {
-  MemberRef home;  // who has it
+  MemberRef home;  // the member that has it
   uint64_t offset = 0;
   uint64_t bytes = 0;
   KeyLeaseId lease;
-  OperationId copyDone;  // it was copied to its home: the ReplicateDone there that waits for an answer
+  OperationId copyDone;  // if it was copied to its home: the home's ReplicateDone, which waits for an answer
 };
 
 // A publish or a delete that waits until every other owner has invalidated its replica.
 struct Change {
-  MemberRef origin;  // whom the reply goes to; nobody: a key lease ran out
+  MemberRef origin;  // who gets the reply; nobody: a key lease ran out
   OperationId request;
-  PutId below;                    // replicas below it go; the put_id of the put that is published
+  PutId below;                    // replicas with a lower put_id are invalidated; the put_id of the put being published
   std::optional<NewValue> value;  // none: a delete
   MemberSet waiting;
   std::vector<std::shared_ptr<Revoke>> revokes;
@@ -167,16 +166,16 @@ class KeyTable {
   KeyEntry* find(const std::string& key);
   const KeyEntry* find(const std::string& key) const;
   KeyEntry& at(const std::string& key);
-  // Forgets the entry if nothing is left of it.
+  // Erases the entry if it holds nothing any more.
   void forgetIfIdle(KeyEntry& entry);
-  // So many more keys are to come.
+  // Makes room for so many more keys.
   void expect(uint64_t keys) { entries_.reserve(entries_.size() + keys); }
-  // A key enters or leaves the listing with its route.
+  // Sets or clears the route. The listing names exactly the keys with a route.
   void setRoute(KeyEntry& entry, PutId putId, uint64_t bytes, KeyLeaseId lease);
   void clearRoute(KeyEntry& entry);
 
   uint64_t routes() const { return ordered_.size(); }  // dormant ones too
-  // Keys with `prefix` that come after `after`, in byte order, until `each` has said `limit` times that it takes one.
+  // Visits keys with `prefix` that come after `after`, in byte order, until `each` has returned true `limit` times.
   void list(std::string_view prefix, std::string_view after, uint64_t limit, const std::function<bool(const KeyEntry&)>& each) const;
 
  private:

@@ -30,7 +30,7 @@ void Leases::keepAlive(Member& member, OperationId id, const rpc::LeaseKeepAlive
   out_.reply(member, id, rpc::Done());
 }
 
-// Acknowledged like a delete: after every holder has retired its replicas.
+// The master acknowledges it like a delete: after every holder has retired its replicas.
 void Leases::revoke(Member& member, OperationId id, const rpc::LeaseRevoke& request, Time now) {
   if (!routes_.leases().find(request.lease)) return out_.refuse(member, id, Code::noLease);
   const auto revoke = std::make_shared<Revoke>(Revoke{member, id});

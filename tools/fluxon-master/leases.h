@@ -1,5 +1,5 @@
-// Leases: what owners ask about key leases, and their end. The keys of a lease that ends are deleted like any others: a revoke is answered
-// when the last of these changes is over. One thread.
+// Leases: owners' requests about key leases, and the expiry of leases. When a lease ends, the master deletes its keys like any others; it
+// answers a revoke when the last of these changes is over. One thread.
 #pragma once
 
 #include "base/counters.h"
@@ -26,7 +26,7 @@ class Leases {
   void grant(Member&, OperationId, const rpc::LeaseGrant&, Time now);
   void keepAlive(Member&, OperationId, const rpc::LeaseKeepAlive&, Time now);
   void revoke(Member&, OperationId, const rpc::LeaseRevoke&, Time now);
-  // `heard`: what was sent here by then has been handled.
+  // `heard`: the master has handled everything that was sent to it by then.
   void tick(Time now, Time heard);
   const LeaseCounters& counters() const { return counters_; }
 

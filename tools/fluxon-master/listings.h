@@ -1,5 +1,5 @@
-// Listings: what owners ask about keys: one of them, those with a prefix, and how many these are. A count goes over the table in slices,
-// since nothing else is done meanwhile. Values that nobody can read are none. One thread.
+// Listings: answers owners' questions about keys: one key, the keys with a prefix, or their number. A count walks the table in slices,
+// because the master does nothing else during a slice. Keys whose values nobody can read are left out. One thread.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ class Listings {
  public:
   Listings(Outgoing& out, const Routes& routes) : out_(out), routes_(routes) {}
 
-  // Of a key that no change is under way of.
+  // No change of the key may be under way.
   void stat(Member&, OperationId, const rpc::StatKey&);
   void list(Member&, OperationId, const rpc::ListKeys&);
   void count(Member& member, OperationId id, const rpc::CountKeys& request) { counts_.push_back({member, id, request.prefix, {}, 0}); }

@@ -67,7 +67,7 @@ void MasterCore::persisted(uint64_t version, Time now) {
   window_.persisted(version, now);
 }
 
-// What it has begun ends first, then what others have with it, then what waits for its answers.
+// The member's own operations end first, then those of others that involve it, then those that wait for its answers.
 void MasterCore::memberEnded(Member& member) {
   puts_.memberEnded(member);
   transfers_.memberEnded(member);
@@ -85,7 +85,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
                         const std::vector<OperationId>& stragglers) {
   Outgoing::forgetBelow(member, lowestUnanswered, stragglers);
   for (rpc::Request& request : requests) {
-    // The end of a copy by order is carried out once: of a transfer that is open it is kept, of one that is over it changes nothing.
+    // The end of an ordered copy is carried out once: its record is kept while the transfer is open; after that it changes nothing.
     const rpc::ReplicateDone* const copied = request.as<rpc::ReplicateDone>();
     switch (Outgoing::begin(member, request.id, copied && member.transfers->count(copied->order) > 0)) {
       case AnswerLog::Seen::running: FLUXON_MARK("master: a request comes twice, the first one is under way"); continue;
@@ -166,7 +166,7 @@ void MasterCore::dispatch(Member& member, const rpc::Request& request, Time now)
   std::visit(Carry{*this, member, request.id, now}, request.body);
 }
 
-// Those that still cannot be answered wait again.
+// Tries requests again; those that still cannot be answered wait again.
 void MasterCore::goOn(const std::vector<Deferred>& requests, Time now) {
   for (const Deferred& each : requests) {
     if (each.member.living()) dispatch(*each.member, each.request, now);

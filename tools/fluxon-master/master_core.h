@@ -1,22 +1,22 @@
-// MasterCore: the logic of the master. It sees no socket, promise, file or clock: requests and times come in by calls, messages
-// go out through Outbox.
+// MasterCore: the logic of the master. It sees no socket, promise, file or clock: callers pass requests and times in, messages go out
+// through Outbox.
 //
-// The core gives each request to the part that it is for, keeps the order of what happens at one moment, and tells every part when a member
-// ends. What is decided is decided in the parts, each of which has its invariants at its head:
+// The core dispatches each request to one part, keeps the order of events at one moment, and tells every part when a member ends. The parts
+// make all decisions; each has its invariants at its head:
 //   routes.h         which value each key has, where its replicas lie, key leases
-//   changes.h        publish and delete: what must be heard and retired before they are acknowledged
-//   puts.h           puts under way, and who shall have the value
-//   gets.h           where a value is read, or brought from
-//   transfers.h      copies from member to member; staging.h: what comes from an SSD of another host
-//   space_queue.h    who waits for space, and victims
-//   ssd_replicas.h   what owners say of their replicas
-//   membership.h     who takes part, and whose values wait for a next life; record.h: what of that survives this process
-//   window.h         the recovery window of a term; inventory.h: what owners that come back list, and what is taken of it
+//   changes.h        publish and delete, and the invalidations that must be answered before they are acknowledged
+//   puts.h           puts under way, and the placement of their values
+//   gets.h           where a value is read or fetched from
+//   transfers.h      copies from member to member; staging.h: copies from an SSD of another host
+//   space_queue.h    requests that wait for space, and victims of eviction
+//   ssd_replicas.h   owners' reports about their replicas
+//   membership.h     joining, leases and fencing of owners; record.h: the part of it that survives this process
+//   window.h         the recovery window of a term; inventory.h: the values that returning owners list
 //   drains.h, leases.h, listings.h
 //
-// Two rules are about all of them:
+// Two rules hold for all of them:
 //   1. put_ids come from one counter and only grow.
-//   2. Each request id of an incarnation is carried out once; a repetition gets the recorded reply (answer_log.h).
+//   2. The master carries out each request id of an incarnation once; a repetition gets the recorded reply (answer_log.h).
 // One thread.
 #pragma once
 
@@ -49,10 +49,10 @@ struct Settings {
   Duration lease = seconds(10);
   Duration putWait = seconds(5);
   Duration minimumKeyLease = milliseconds(100);
-  // A wake-up that comes later than this shows that the process was stopped: what owners sent meanwhile has not been read yet. As long
-  // again it is heard before leases are judged; judging later is always safe. 0: never.
+  // A wake-up that comes later than this shows that the process was stopped, and messages of owners are still unread. The master then reads
+  // for as long again before it judges leases; judging later is always safe. 0: never.
   Duration stopped{0};
-  size_t mostKeyLeases = size_t{1} << 20;  // each takes some 150 bytes, and its keys
+  size_t mostKeyLeases = size_t{1} << 20;  // each takes some 150 bytes plus its keys
 };
 
 // Totals since start, for metrics: those of the parts.
@@ -72,38 +72,39 @@ class MasterCore {
     Term term;
     Incarnation incarnation;
   };
-  // `members`: the durable record of the last term; `windowEnd`: when its last lease has run out for sure.
+  // `members`: the durable record of the last term; `windowEnd`: by then the last lease of that term has certainly run out.
   MasterCore(Identity identity, Settings settings, std::map<std::string, Incarnation> members, Time windowEnd, Outbox& outbox);
   ~MasterCore();
 
   const Identity& identity() const { return identity_; }
   const Settings& settings() const { return settings_; }
 
-  // Joins, or joins again after a lost connection (same incarnation). On ok `member` is set; orders not answered are sent again.
+  // An owner joins, or joins again after a lost connection (same incarnation). On ok sets `member` and sends unanswered orders again.
   rpc::Registered registerOwner(const rpc::Registration& registration, Time now, std::shared_ptr<Member>& member) {
     return membership_.add(registration, now, member);
   }
-  // Nothing is served by that owner any more: it has said so itself. kept: its values wait for its next life.
+  // The owner has said that it serves nothing any more. kept: its values wait for its next life.
   enum class Content { kept, gone };
   void leave(Member&, Content, Time now);
   void disconnected(Member& member) { membership_.disconnected(member); }
-  // What durable() was at `version` is on disk.
+  // durable() as it was at `version` is on disk.
   void persisted(uint64_t version, Time now);
 
-  // For operators. drain: the node's values are brought to others, then it is told to leave; undrain: no more, what has been brought
-  // stays. evictTo: victims go until at most `percent` of each segment is in use. unavailable: no such member.
+  // For operators. drain: copies the node's values to other nodes, then tells its owner to leave. undrain: stops that; copies that were
+  // made stay. evictTo: evicts until at most `percent` of each segment is in use. unavailable: no such member.
   Error drain(const std::string& node, Time now) { return drains_.begin(node, now); }
   Error undrain(const std::string& node) { return drains_.end(node); }
   Error evictTo(const std::string& node, uint64_t percent, Time now) { return space_.evictTo(node, percent, now); }
 
-  // Requests below the lowest unanswered one are answered and known to be so, but for the stragglers.
+  // The owner has received the answers to all requests below the lowest unanswered one, except those of the stragglers.
   void handle(Member&, std::vector<rpc::Request>, OperationId lowestUnanswered, Time now, const std::vector<OperationId>& stragglers = {});
 
-  // Leases, deadlines, the recovery window, back-off. `nextWake` says when it has something to do. `heard`: what was sent here by then has
-  // been handled; a lease that ended later is not judged yet, since its owner's word may be on its way.
+  // Judges leases, deadlines, the recovery window, and retries. `nextWake` says when it next has something to do. `heard`: the master has
+  // handled everything that was sent to it by then; it does not judge a lease that ended later, because a message that prolongs it may be
+  // on its way.
   void tick(Time now, Time heard);
   Time nextWake() const;
-  // Long work left to do in slices; `work` does one slice (well below 1 ms).
+  // There is long work to do in slices; `work` does one slice (well below 1 ms).
   bool hasWork() const { return routes_.sweeping() || listings_.counting(); }
   void work();
 
@@ -116,7 +117,7 @@ class MasterCore {
   MasterCounters counters() const;
   uint64_t persistedVersion() const { return record_.persisted(); }
   uint64_t inFlightPuts() const { return puts_.inFlight(); }
-  size_t invalidating() const { return invalidations_.members(); }  // members that have something to retire
+  size_t invalidating() const { return invalidations_.members(); }  // members with versions still to retire
   uint64_t transfers() const { return transfers_.underWay(); }
   // Ages, 0 when there is none.
   Duration oldestPut(Time now) const { return puts_.oldest(now); }
@@ -130,7 +131,7 @@ class MasterCore {
 
   Identity identity_;
   Settings settings_;
-  Time heardUntil_{0};                                      // after a stop: leases are judged from then on
+  Time heardUntil_{0};                                      // after a stop: when leases are judged again
   std::map<std::string, std::shared_ptr<Member>> members_;  // by node; fenced ones until they are replaced
   Outgoing out_;
   PutIds putIds_;

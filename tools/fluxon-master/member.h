@@ -1,15 +1,14 @@
-// Member: one incarnation of one owner, as its master sees it. What a part of the core keeps here the others read (owned.h).
+// Member: the master's record of one incarnation of one owner. Each field belongs to one part of the core; the others read it (owned.h).
 //
 // Life:   reporting ──(its inventory is complete, or it has no values)──► joined
 //         reporting, joined ──(lease ran out, a new incarnation registered, stopped keeping its values)──► fenced
 //         reporting, joined ──(left for good)──► left
-//   reporting  takes part in invalidations; nothing else is asked of it, it serves nothing
-//   fenced     it serves nothing. Its replicas stay dormant for its next life, until `forgetAt`; the durable record names it until a
-//              change must go on without it, or its replicas are forgotten: either waits until the record has changed on disk
-//   left       it serves nothing and has no next life; its replicas are forgotten, when that is on disk
-// A connection may come and go while a member lives; orders and answers wait for it. What is on its SSD has lives of its own, one
-// after the other, which its owner names; an SSD that begins another life has nothing of the last one, which never comes again.
-// One thread.
+//   reporting  the owner lists its values. It takes part in invalidations and nothing else, and serves nothing
+//   fenced     the owner serves nothing. Its replicas stay dormant for its next life until `forgetAt`. The durable record names it until a
+//              change must go on without it or its replicas are forgotten; both wait until the record has changed on disk
+//   left       the owner serves nothing and has no next life; its replicas are forgotten when that is on disk
+// Connections may come and go while a member lives; orders and answers wait for the next one. The SSD of an owner has lives (epochs) of its
+// own, which the owner names. Each begins empty, and none comes back. One thread.
 #pragma once
 
 #include <algorithm>
@@ -33,14 +32,15 @@ namespace fluxon::master {
 
 enum class MemberState : uint8_t { reporting, joined, left, fenced };
 enum class Connection : uint8_t { there, lost };
-// Which values its inventory lists, while that is not complete. none: of a life whose values are refused as a whole.
+// Which values the member's inventory lists, until it is complete. none: it may list nothing; its values are refused as a whole.
 enum class Listing : uint8_t { none, ofLastTerm, ofBefore, complete };
-// The durable record does not name the life any more, so that no next term takes its values. Not asked for before something relies on it.
+// Whether the durable record has stopped naming the life, so that no next term takes its values. Asked for only when something relies on
+// it.
 enum class Fence : uint8_t { none, asked, onDisk };
-// Its replicas, when it has ended: they wait for the next life of its node, that one is listing them, or they leave the routes as soon as
-// the fence is on disk.
+// The replicas of a member that has ended: they wait for the next life of its node (dormant), that life is listing them (adopted), or they
+// leave the routes as soon as the fence is on disk (forgotten).
 enum class Remains : uint8_t { present, dormant, adopted, forgotten };
-// Its values are brought to others (drains.h); from `finishing` on no put begins there.
+// The master moves the member's values to others (drains.h); from `finishing` on no put begins there.
 enum class Drain : uint8_t { no, moving, finishing, toldToLeave };
 struct Draining {
   Drain state = Drain::no;
@@ -123,10 +123,11 @@ inline bool ByName::operator()(const MemberRef& a, const MemberRef& b) const {
 }
 inline bool ByName::operator()(const KeyEntry* a, const KeyEntry* b) const { return a->key < b->key; }
 
-// What a caller's time left amounts to; nobody waits for more than a day.
+// A caller's time left, at most a day.
 inline Duration timeLeft(uint64_t ms) { return milliseconds(static_cast<int64_t>(std::min<uint64_t>(ms, 86'400'000))); }
 
-// The owner counts its lease from before it sent, we from when we answered; 1 % and 50 ms cover clocks of different pace.
+// When an owner's lease has certainly run out. The owner counts from before it sent, the master from when it answered; 1 % and 50 ms cover
+// clocks of different pace.
 inline Time leaseEnd(Duration lease, Time now) { return now + lease + lease / 100 + milliseconds(50); }
 
 inline bool Replica::readable() const { return member->state == MemberState::joined && (!ssd || ssd == *member->ssdLife); }
@@ -141,7 +142,7 @@ inline rpc::Peer peerOf(const Member& member) {
   return {r.node, r.hostId, r.link, r.incarnation};
 }
 
-// The member has a replica, readable or not.
+// The member's replica, readable or not; nullptr: none.
 inline const Replica* replicaOf(const KeyEntry& entry, const Member& member, Medium medium) {
   for (const Replica& replica : entry.replicas) {
     if (replica.member == member && replica.medium() == medium) return &replica;

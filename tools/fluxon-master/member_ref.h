@@ -1,8 +1,8 @@
-// MemberRef: one life of one owner, named by a value, a put, a copy or a request that has to do with it. To follow it costs what a pointer
-// does. The record of the member stays as long as somebody names it, so a reference never dangles; whether the member still takes part is
-// asked by `living`, so nobody need be told when it ends.
+// MemberRef: a counted reference to one life of one owner, held by values, puts, copies and requests that involve it. Following it costs
+// what a pointer does. The member's record stays while somebody refers to it, so a reference never dangles. `living` asks whether the
+// member still takes part, so holders need no notice when it ends.
 //
-// Members name others only through parts of the core, and each part lets go of a member that ends: so there are no circles.
+// Members refer to each other only through parts of the core, and each part releases a member that ends, so there are no cycles.
 // One thread: the count is a plain number.
 #pragma once
 
@@ -32,7 +32,7 @@ class MemberRef {
   Member* operator->() const { return member_; }
   Member* get() const { return member_; }
   explicit operator bool() const { return member_ != nullptr; }
-  // nullptr: it names nobody, or its member has ended.
+  // nullptr: the reference is empty, or its member has ended.
   Member* living() const;
 
   bool operator==(const MemberRef& other) const { return member_ == other.member_; }

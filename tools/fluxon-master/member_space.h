@@ -1,28 +1,26 @@
-// MemberSpace: what the master knows of one owner's segment. Which extents are in use, as what, and which replicas may go.
+// MemberSpace: the master's view of one owner's segment: which extents are in use, as what, and which replicas may be evicted.
 //
-// Life of an extent, seen by the master:
+// Life of an extent, as the master sees it:
 //
 //   free ──► inFlight ──► routed ◄──► reclaiming ──► free         (reclaim answered `ok`: the owner saw no reader)
 //     │         │            │            │
 //     ├► reserved┘           └────► unrouted ◄┘ ────► free         (the owner's word `release`)
 //     └───────────────────────────────►┘
 //   state       who owns the bytes
-//   inFlight    the writer of a put that has begun and not ended, or the owner that brings a copy there; or what is staged there from
-//               its SSD for another host, until `unstaged`
+//   inFlight    the writer of a put under way, or the owner that brings a copy there, or the owner that stages a value there from its SSD
+//               for another host, until `unstaged`
 //   reserved    the owner, ahead of puts
 //   routed      readers; the route of its key names it
-//   reclaiming  as routed, while the owner is asked whether anyone reads it
-//   unrouted    whoever still reads or writes it: overwritten, deleted, aborted, or held by clients over a rejoin
+//   reclaiming  readers, as routed; the master has asked the owner whether anyone reads it
+//   unrouted    whoever still reads or writes it: the value was overwritten, deleted or aborted, or clients hold it over a rejoin
 //
 // Invariants
-//   1. An extent becomes free only by its owner's word: `release`, `ok` of a reclaim, `unstaged` or a `staged` with an error, or a new
-//      registration. No clock frees.
-//      (An owner that is fenced has no free extents; its next life says what is in use.)
-//   2. The policy knows exactly the routed extents without a key lease; those being reclaimed are its candidates.
-//      Those that answered busy when they were asked last are known as such (`busy`) until they are asked again, or they or
-//      what made them busy ends.
+//   1. An extent becomes free only by its owner's word: `release`, `ok` of a reclaim, `unstaged`, a `staged` with an error, or a new
+//      registration. No timeout frees an extent. (A fenced owner has no free extents; its next life says what is in use.)
+//   2. The policy knows exactly the routed extents without a key lease; those being reclaimed are its candidates. An extent whose last
+//      reclaim was answered `busy` counts as busy until the master asks again, or until the extent or what made it busy ends.
 //   3. The bytes by use add up to what the allocator counts as used.
-// One thread. No clock: times are handed in.
+// One thread. No clock: callers pass times in.
 #pragma once
 
 #include <deque>
@@ -55,29 +53,29 @@ class MemberSpace {
     bool busy = false;
   };
 
-  // At most `maxExtents` are in use at once: the owner's directory has places for that many.
+  // At most `maxExtents` are in use at once: the owner's directory has that many slots.
   MemberSpace(uint64_t segmentBytes, uint64_t maxExtents) : allocator_(segmentBytes), policy_(segmentBytes), maxExtents_(maxExtents) {}
 
   // Marks an extent that its owner reports as used. False, and no change, if it overlaps another or is not one.
   bool adopt(Extent extent, Use use);
 
-  // So many more extents are to be adopted.
+  // Makes room for the records of so many more extents.
   void expect(uint64_t extents) { records_.reserve(records_.size() + extents); }
 
   std::optional<Extent> allocate(uint64_t payloadBytes, Use use);
   Record* find(uint64_t offset);
-  // inFlight, reserved → routed. A leased one is no victim.
+  // inFlight, reserved → routed. An extent with a key lease is never a victim.
   void route(uint64_t offset, KeyEntry* key, uint64_t keyHash, bool leased);
   // routed, reclaiming, inFlight → unrouted.
   void unroute(uint64_t offset);
   void use(uint64_t offset, Use to);  // reserved ↔ inFlight
-  // Any → free, by the owner's word, or of an extent that its owner has not heard of yet.
+  // Any → free: the owner has said so, or it has not been told of the extent yet.
   void free(uint64_t offset);
-  // Any → free: some extent of an owner that has ended, nothing if there is none left.
+  // Any → free: some extent of an owner that has ended; nothing if none is left.
   std::optional<Record> takeRecord();
 
   void touch(uint64_t offset) { policy_.touch(offset); }
-  // The value is elsewhere as well, or here alone: a hint for the choice of victims.
+  // Whether the value has another replica elsewhere: a hint for the choice of victims.
   void redundant(uint64_t offset, bool elsewhere) {
     policy_.setRedundancy(offset, elsewhere ? EvictionPolicy::Redundancy::HasOtherCopy : EvictionPolicy::Redundancy::OnlyCopy);
   }
@@ -85,12 +83,12 @@ class MemberSpace {
   // Takes victims (routed → reclaiming) until what is free and what is being reclaimed reach `bytes` and `extents`. At most `limit`
   // at once.
   std::vector<uint64_t> takeVictims(uint64_t bytes, uint64_t extents, size_t limit);
-  // As victims those that answered busy the last time, until their sum is `bytes`; none twice before retryBusy().
+  // Takes as victims extents that were busy the last time, until their sum is `bytes`; none twice before retryBusy().
   std::vector<uint64_t> takeBusy(uint64_t bytes, size_t limit);
   void reclaimBusy(uint64_t offset);  // reclaiming → routed; no victim before retryBusy()
   void reclaimed(uint64_t offset);    // reclaiming → free
   void retryBusy() { policy_.retryBusy(); }
-  void retry(uint64_t offset);  // this one alone, if it was busy: what made it so is over
+  void retry(uint64_t offset);  // this one alone, if it was busy: what made it busy is over
 
   uint64_t capacity() const { return allocator_.capacity(); }
   uint64_t freeBytes() const { return allocator_.freeBytes(); }
@@ -99,19 +97,19 @@ class MemberSpace {
   uint64_t bytes(Use use) const { return bytes_[static_cast<size_t>(use)]; }
   uint64_t leasedBytes() const { return leasedBytes_; }
   size_t replicas() const { return replicas_; }
-  // What answered busy when it was asked last.
+  // Extents whose last reclaim was answered `busy`.
   uint64_t busyBytes() const { return busyBytes_; }
   size_t busyValues() const { return busy_.size(); }
-  // A value of more bytes finds no room whatever is evicted: the rest is under key leases, was read when it was asked last, or is retired.
+  // Eviction cannot make room for more bytes than this: the rest is under key leases, was busy at the last reclaim, or is retired.
   uint64_t reachable() const { return capacity() - leasedBytes_ - busyBytes_ - bytes(Use::unrouted); }
-  // What is kept ahead of puts, free here or reserved at the owner: the smaller of 2 % and 64 MiB.
+  // Bytes to keep ready for puts, free here or reserved at the owner: the smaller of 2 % and 64 MiB.
   uint64_t reserveAhead() const;
-  // The part of it that is to be free here. A quarter always is: what is reserved has sizes of its own.
+  // The part of it to keep free here: at least a quarter, because reserved extents have fixed sizes.
   uint64_t freeAhead() const;
   // Why so many bytes found no room.
   std::string describe(uint64_t wanted) const;
 
-  // Every extent in use, in no order.
+  // Every extent in use, in no particular order.
   const std::unordered_map<uint64_t, Record>& records() const { return records_; }
 
  private:

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kExpected = uint64_t{1} << 24;  // values of a node that room is made for ahead
 constexpr Duration kRemember = seconds(600);       // how long the replicas of a fenced owner wait for its next life
 
-// Of a registration, whoever it is of.
+// What is wrong with a registration, whatever the master knows of its node.
 Error senseless(const rpc::Registration& registration) {
   if (registration.protocol != rpc::kProtocolVersion) return {Code::protocol, rpc::otherProtocol("the owner", registration.protocol)};
   if (!validName(registration.node)) return {Code::protocol, "node name"};
@@ -144,7 +144,7 @@ void Membership::admit(Member& member, Time now) {
 
 void Membership::prolong(Member& member, Time end) { member.leaseEnd = std::max(*member.leaseEnd, end); }
 
-// A lease of the last term may be longer than one of this.
+// A lease of the last term may end later than the first one of this term.
 void Membership::registeredInWindow(Member& member, Time now) {
   if (window_.open()) prolong(member, window_.leasesEnd());
   window_.registered(member, now);
@@ -166,7 +166,7 @@ void Membership::join(Member& member) {
 
 void Membership::record(Member& member) { setRecord(member.node(), member.incarnation()); }
 
-// The owner knows which of its values are none any more. Until then it may have served them, under the lease of the last term.
+// The owner now knows which of its values were refused. Until then it may have served them under the lease of the last term.
 void Membership::confirm(Member& member, Time now) {
   if (member.joinedAt->has_value()) return;
   member.joinedAt = now;
@@ -206,14 +206,14 @@ void Membership::end(Member& member, MemberState to, Time now) {
     member.remains = Remains::dormant;
     member.forgetAt = now + kRemember;
   }
-  // What it has not revived waits with what it has: for its next life.
+  // Values that this life has not revived yet wait, with its own, for its next life.
   if (to != MemberState::fenced) forgetBefore(member);
   events_.ended(member, now);
   if (member.fence == Fence::onDisk) events_.fenceOnDisk(member, now);
 }
 
-// Its replicas are no replicas any more: readers ignore them already, and they leave the routes when it is on disk that the next term
-// takes none of them. A put or delete that finds no route goes on at once.
+// Takes the member's replicas out of the routes when it is on disk that the next term takes none of them. Readers ignore them already. A
+// put or delete that finds no route goes on at once.
 void Membership::forget(Member& member) {
   FLUXON_CHECK(!member.lives(), "forgetting a member that lives");
   forgetBefore(member);
@@ -224,7 +224,7 @@ void Membership::forget(Member& member) {
   FLUXON_MARK("master: routes are not forgotten before that is durable");
 }
 
-// What it has not revived of the life before it ends.
+// Ends the replicas of the life before that the member has not revived.
 void Membership::forgetBefore(Member& member) {
   if (member.listing == Listing::ofBefore) member.listing = Listing::none;
   if (const MemberRef before = std::exchange(member.before.own(), {})) forget(*before);
@@ -247,7 +247,7 @@ void Membership::fenced(Member& member, Time now) {
   if (member.remains == Remains::forgotten) routes_.sweep(member, Routes::Sweep::everything);
 }
 
-// While the window is open, who is refused may still serve under a lease of the last term.
+// While the window is open, a node whose values are refused may still serve under a lease of the last term.
 void Membership::setRecord(const std::string& node, Incarnation life) {
   if (!life && window_.open()) FLUXON_MARK("master: a node whose values are refused may still serve");
   record_.set(node, life || !window_.open() ? life : kNobody);

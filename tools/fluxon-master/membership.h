@@ -1,13 +1,13 @@
-// Membership: who takes part. It registers owners, judges their leases, fences those that are silent, and forgets what those had that do
-// not come again (the life of a member: member.h).
+// Membership: which owners take part. It lets owners join, judges their serving leases, fences silent ones, and forgets the values of those
+// that do not come back (the life of a member: member.h).
 //
-//   1. A life that is here ends for another one of its node only when its lease has run out, or when the newcomer has its directory, in
-//      which it has ended that lease (or it is the same process). On one host a registration that was sent before that of the life which
-//      is here is refused.
-//   2. A life that has ended in this term never comes again.
-//   3. What a fenced member had stays dormant for its next life. It ends when that has listed what it has, when the member leaves, or after
-//      ten minutes: first the record names it no more (record.h), then its replicas leave the routes.
-//   4. Changes wait for a member that has ended until its fence is on disk: no next term takes its values then.
+//   1. A new life of a node replaces a living one only when the lease of that one has run out, or when the newcomer has its directory, in
+//      which the newcomer has ended that lease (or is the same process). On one host the master refuses a registration that was sent before
+//      that of the living one.
+//   2. A life that has ended in this term never comes back.
+//   3. The replicas of a fenced member stay dormant for its next life. They end when that life has listed its values, when the member
+//      leaves, or after ten minutes: first the record stops naming the life (record.h), then the replicas leave the routes.
+//   4. A change waits for a member that has ended until its fence is on disk, so that no next term takes its values.
 // One thread.
 #pragma once
 
@@ -34,41 +34,42 @@ class Membership {
  public:
   using Members = std::map<std::string, std::shared_ptr<Member>>;
   struct Events {
-    // Nothing is asked of the member any more, and nothing that it asked for goes on.
+    // The member has ended: the parts ask it for nothing more and drop what it asked for.
     std::function<void(Member&, Time)> ended;
-    // Changes need not wait for the member any more.
+    // No change waits for the member any more.
     std::function<void(Member&, Time)> fenceOnDisk;
-    // What waits for the member waits for the next life of its node, which has its directory.
+    // The next life of its node has taken over its directory: what waits for the member waits for that life.
     std::function<void(Member&, Member& next)> replaced;
   };
   Membership(Duration lease, Outgoing& out, Record& record, Routes& routes, Window& window, Members& members, Events events)
       : lease_(lease), out_(out), record_(record), routes_(routes), window_(window), members_(members), events_(std::move(events)) {}
 
-  // Joins, or joins again after a lost connection (same incarnation). On ok `member` is set; orders not answered are sent again.
+  // An owner joins, or joins again after a lost connection (same incarnation). On ok sets `member` and sends unanswered orders again.
   rpc::Registered add(const rpc::Registration&, Time now, std::shared_ptr<Member>& member);
   void heartbeat(Member&, bool serving, Time now);
-  // Its inventory is complete, or it has none.
+  // The member's inventory is complete, or it has no values.
   void join(Member&);
-  // It joins: the next term knows that it may serve.
+  // The member joins: from now on the record names its life, so that the next term knows that it may serve.
   void record(Member&);
 
   void disconnected(Member&);
 
-  // It serves nothing any more: its lease ran out, it was replaced, or it has stopped and keeps its values.
+  // The member serves nothing any more: its lease ran out, a new life replaced it, or it has stopped and keeps its values.
   void fence(Member&, Time now);
-  // It has gone for good.
+  // The member has gone for good.
   void leave(Member&, Time now);
-  // Fences whose lease has run out at `heard`, and forgets who has been away too long.
+  // Fences the member if its lease had run out at `heard`, and forgets it if it has been away too long.
   void tick(Member&, Time now, Time heard);
   static Time nextWake(const Member&);
 
-  // The next term is to take nothing of that life any more. For changes that go on without it, and before its routes are forgotten.
+  // Takes the member's life out of the record, so that the next term takes none of its values: before a change goes on without it, and
+  // before its replicas leave the routes.
   void askFence(Member&);
-  // A node that is not there: what it had is gone.
+  // An operator drains a node that is absent: its values are gone for good.
   void removeAbsent(const std::string& node);
 
   void setSsdLife(Member&, Incarnation);
-  // Some member that has joined has an SSD.
+  // At least one joined member has an SSD.
   bool anySsd() const { return ssds_ > 0; }
 
   const Members& all() const { return members_; }

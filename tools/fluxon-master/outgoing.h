@@ -1,5 +1,6 @@
-// Outgoing: what the master says to its members. A reply is kept for a repetition of its request (answer_log.h); an order is sent again
-// when the member has registered again, until it is answered. Neither leaves while the member is not connected. One thread.
+// Outgoing: the master's replies and orders to its members. It records each reply for a repetition of the request (answer_log.h), and sends
+// an order again whenever the member registers again, until the member answers it. It sends nothing while the member is not connected. One
+// thread.
 #pragma once
 
 #include <optional>
@@ -13,9 +14,9 @@ namespace fluxon::master {
 class Outbox {
  public:
   virtual ~Outbox() = default;
-  // Hands over a message for a member; it may be joined with others. Not called for members that are not connected.
+  // Hands over a message for a connected member; the receiver may batch it with others.
   virtual void send(Member&, rpc::MasterMessage) = 0;
-  // durable() has changed: it is to be written, and then persisted() called.
+  // durable() has changed: write it to disk, then call persisted().
   virtual void persist() = 0;
 };
 
@@ -36,10 +37,10 @@ class Outgoing {
   static void forgetBelow(Member& member, OperationId id, const std::vector<OperationId>& stragglers) {
     member.answers.own().forgetBelow(id, stragglers);
   }
-  // A reply that was given.
+  // Repeats a recorded reply.
   void again(Member& member, OperationId request) { outbox_.send(member, *member.answers->answer(request)); }
 
-  // Of the next order.
+  // The id that the next order will have.
   OrderId nextOrder() const { return OrderId(orders_ + 1); }
   // Sends an order under the next id.
   template <class T>
@@ -49,7 +50,7 @@ class Outgoing {
     member.orders.own().emplace(id, std::move(order));
     return id;
   }
-  // The order of that kind that the member has answered, if there is one. It is over.
+  // The member has answered an order of kind T: removes and returns it, if there is one.
   template <class T>
   static std::optional<T> answered(Member& member, OrderId id) {
     const auto found = member.orders.own().find(id);
@@ -58,14 +59,14 @@ class Outgoing {
     member.orders.own().erase(found);
     return order;
   }
-  // The order is over, of whatever kind.
+  // Removes an order of any kind.
   static void over(Member& member, OrderId id) { member.orders.own().erase(id); }
-  // All that are not answered.
+  // Sends all unanswered orders again.
   void ordersAgain(Member& member) {
     for (const auto& [id, order] : *member.orders) outbox_.send(member, rpc::messageOf(order));
   }
   static void memberEnded(Member& member) { member.orders.own().clear(); }
-  // What is not answered, and said again if need be.
+  // Sends a message that has no answer; whoever needs it repeated calls this again.
   template <class T>
   void tell(Member& member, T message) {
     if (member.connected()) outbox_.send(member, std::move(message));

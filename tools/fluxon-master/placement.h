@@ -1,10 +1,10 @@
-// Placement: which owner shall have a value. Pure; the caller says what each owner is like.
+// Placement: chooses the owner that will have a new value. Pure; the caller describes each owner.
 //
-// Within the owners that may have it (those with an SSD while there is any; large enough; not draining; within reach of the one who
-// asks): the one who asks first, since its clients read without a message and no byte travels; then one of its host, for the same
-// reason; then one of its sub-cluster; then the one with the least load. A new owner starts empty and would draw every value until
-// it is as full as the others: what those have on average counts on top of its own load, all of it at first, less and less over a
-// minute. So it has its share of the values from the first second on, and is filled up slowly.
+// Candidates are the owners within reach of the asker that are large enough and not draining; while any owner has an SSD, only those with
+// one. The order of preference: the asker, because its clients read without a message and no byte travels; an owner of its host, for the
+// same reason; an owner of its sub-cluster; the owner with the least load. A new owner starts empty and would draw every value until it is
+// as full as the others (slow start): the others' average load counts on top of its own, in full at first and fading over a minute. So it
+// gets its share of the values from the first second on and fills up slowly.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Candidate {
 
 constexpr Duration kSlowStart = seconds(60);
 
-// Orders the candidates, the best first; those that may not have the value are left out.
+// Sorts the candidates, best first, and leaves out those that cannot have the value.
 std::vector<Candidate> place(std::vector<Candidate> candidates, uint64_t extentBytes);
 
 }  // namespace fluxon::master

@@ -1,4 +1,5 @@
-// PutIds: the versions of this term. They come from one counter and only grow; no earlier term has had one of them. One thread.
+// PutIds: hands out the versions of this term. One counter gives them in increasing order; no earlier term has given any of them. One
+// thread.
 #pragma once
 
 #include "base/ids.h"

@@ -24,28 +24,28 @@ Puts::Refusal Puts::refusal(const std::string& key, PutMode mode, KeyLeaseId lea
   return {Code::ok, {}};
 }
 
-// Where the value is to be, and where it is filled.
+// Decides where the value will be, and where the writer fills it.
 Puts::Plan Puts::decide(Member& member, const rpc::PutStart& request, Time now) const {
   if (Refusal refused = refusal(request.key, request.mode, request.lease, now); refused.code != Code::ok) return refused;
   const auto leaves = [&] { return Refusal{Code::unavailable, "node " + member.node() + " is being drained and is about to leave"}; };
   const uint64_t size = extentBytes(request.bytes);
   Member* asker = &member;
   if (!request.onBehalfOf.empty()) {
-    // Only filled here: the request is that of another owner of the host.
+    // Another owner of the host has sent the writer here: this member's segment only takes the bytes.
     asker = membership_.find(request.onBehalfOf);
     if (!asker || asker->state != MemberState::joined || !sameHost(*asker, member))
       return Refusal{Code::invalidArgument, "node '" + request.onBehalfOf + "' is no owner of this host"};
   }
   const bool placedHere = request.mode.home == PutMode::Home::here;
   if (member.finishing() && (asker != &member || placedHere)) return leaves();
-  // While no owner has an SSD, one that has room for the value has it itself.
+  // While no owner has an SSD, a member with room for the value keeps it itself.
   Member* home = &member;
   if (asker != &member || member.draining() || size > member.space.capacity() || (membership_.anySsd() && !*member.ssdLife)) {
     const std::vector<Member*> others = candidates(membership_, *asker, size, now);
     if (others.empty()) return withoutHome(request, size);
     home = others.front();
   }
-  // Its clients reach that one as well: they fill the value in its place.
+  // The asker's clients can reach that owner too: they fill the value right there.
   if (home != &member && asker == &member && !placedHere && sameHost(*home, member)) return Elsewhere{*home};
   if (member.finishing()) return leaves();
   if (home != &member && size > member.space.capacity()) {
@@ -55,7 +55,7 @@ Puts::Plan Puts::decide(Member& member, const rpc::PutStart& request, Time now) 
   return Fill{*home};
 }
 
-// No member can have the value.
+// The plan when no member can have the value.
 Puts::Plan Puts::withoutHome(const rpc::PutStart& request, uint64_t size) const {
   uint64_t largest = 0;
   bool drained = true;
@@ -112,7 +112,7 @@ Member* Puts::retry(Member& member, OperationId id, const rpc::PutStart& request
 }
 
 void Puts::start(Member& member, OperationId id, const rpc::PutStart& request, Time now) {
-  // Those who wait already come first, but for those who cannot fit.
+  // Requests that wait already come first, except those that cannot fit.
   Member* const lacks = SpaceQueue::hasLine(member) ? &member : retry(member, id, request, now);
   if (!lacks) return;
   const Refusal refused = refusal(request.key, request.mode, request.lease, now);
@@ -141,7 +141,7 @@ void Puts::done(Member& member, OperationId id, const rpc::PutDone& done, Time n
 }
 
 void Puts::reserved(Member& member, OperationId id, const rpc::PutReserved& request, Time now) {
-  // The reserved extent becomes a put first, so that a repetition after a deferral finds it like any other.
+  // The reserved extent becomes a put first, so that a request that was deferred and comes again finds a put as usual.
   if (!member.puts->count(id)) {
     const MemberSpace::Record* const record = member.space.find(request.offset);
     if (!record || record->use != Use::reserved || record->extent.length != extentBytes(request.bytes))

@@ -1,6 +1,6 @@
-// Puts: what has been started and not ended, the extents that it is filled in, and who shall have the value.
+// Puts: the puts under way, the extents that writers fill, and the choice of each value's home.
 //
-//   started ──done──► published, overwritten or refused (changes.h)         its extent is the writer's until then
+//   started ──done──► published, overwritten or refused (changes.h)         until then the extent is the writer's
 //     │  └──done, its home is another member──► coming ──the copy is there──► published, ...
 //     │                                            └──the copy fails, its home ends──► over
 //     └──abort, its member ends──► over            the extent comes back by `release`
@@ -37,25 +37,25 @@ class Puts {
       : putIds_(putIds), out_(out), routes_(routes), membership_(membership), space_(space), changes_(changes), transfers_(transfers) {}
 
   void start(Member&, OperationId, const rpc::PutStart&, Time now);
-  // Once more, for one that waits for space. nullptr: it is answered, else whose segment has no room.
+  // Retries a put that waits for space. nullptr: the put is answered; otherwise the member whose segment has no room.
   Member* retry(Member&, OperationId, const rpc::PutStart&, Time now);
   void done(Member&, OperationId, const rpc::PutDone&, Time now);
   void reserved(Member&, OperationId, const rpc::PutReserved&, Time now);
   void abort(Member&, OperationId, const rpc::PutAbort&);
 
-  // It is over; its extent is the caller's business.
+  // The put is over; the caller deals with its extent.
   void end(Member&, OperationId put);
-  // It is over, and its extent comes back. The entry of its key may be gone after it.
+  // The put is over, and its extent comes back. The call may erase the entry of its key.
   void abandon(Member&, OperationId put);
-  // The copy of the value is at its home, and becomes the route.
+  // The copy of the value has reached its home: publishes it.
   void arrived(const OfPut&, const Copied&, Time now);
-  // The value could not be brought to that node.
+  // The value could not be copied to that node.
   void cannotArrive(const OfPut&, const std::string& node);
   void memberEnded(Member&);
-  // At the end of the master.
+  // Called when the master ends.
   static void forget(Member& member) { member.puts.own().clear(); }
 
-  // The puts under way of the key are to know of that.
+  // Tells the puts of the key that are under way that another put or a delete has overtaken them.
   static void overtaken(KeyEntry&, Overtaken by);
 
   uint64_t inFlight() const;
@@ -78,7 +78,7 @@ class Puts {
   Plan withoutHome(const rpc::PutStart&, uint64_t size) const;
   Member* carryOut(const Plan&, Member&, OperationId, const rpc::PutStart&, Time now);
   Member* fill(Member&, Member& home, OperationId, const rpc::PutStart&, Time now);
-  // Why a put of the key is refused; ok: it is not.
+  // Why the master refuses a put of the key; ok: it does not.
   Refusal refusal(const std::string& key, PutMode, KeyLeaseId, Time now) const;
 
   PutIds& putIds_;

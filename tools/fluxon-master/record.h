@@ -1,10 +1,13 @@
-// Record: what of the members must survive this process, and what waits until that is on disk.
+// Record: the part of the membership that must survive this process, and the actions that wait until it is on disk (write-ahead).
 //
-// The record of a node changes before anything that relies on it is said: it names no life any more before a put or delete of one of its
-// keys is acknowledged that a fenced owner has not heard of, before its dormant routes are forgotten, and before the recovery window ends
-// without it; it names the new life before that one may serve. While the window is open, a node whose values are refused may still serve
-// under a lease of the last term: its record names kNobody then, so that a next term waits for it. (A list of fenced lives would not do:
-// a term that an owner sits out never knows its life, fences nothing, and the next term would take what it had before.)
+// The record names, per node, the life whose values the next term may take. It is on disk before the master says anything that relies on
+// it:
+//   - it stops naming a life before the master acknowledges a put or delete that the fenced owner has not been told of, before the life's
+//     dormant routes are forgotten, and before the recovery window ends without the node;
+//   - it names a new life before that life may serve.
+// While the window is open, a node whose values are refused may still serve under a lease of the last term. Its record then names kNobody,
+// so that a next term waits for it. (Rejected: a list of fenced lives. An owner can sit out a whole term; that term never knows its life,
+// fences nothing, and the next term would take the owner's old values.)
 // One thread.
 #pragma once
 
@@ -41,7 +44,7 @@ class Record {
     const auto found = durable_.members.find(node);
     return found == durable_.members.end() ? Incarnation() : found->second;
   }
-  // Each gives the version that says so.
+  // Both return the version of the record that contains the change.
   uint64_t set(const std::string& node, Incarnation life) {
     durable_.members[node] = life;
     return changed();
@@ -51,7 +54,7 @@ class Record {
     return changed();
   }
 
-  // Goes on when the record as it is now is on disk, if it is not already there.
+  // whenOnDisk() calls `then` when the record as it is now is on disk; onDisk(): it is there already.
   using Then = std::function<void(Time now)>;
   bool onDisk() const { return durable_.version <= persisted_; }
   void whenOnDisk(Then then) { waiting_.push_back({durable_.version, std::move(then)}); }

@@ -1,6 +1,5 @@
-// Owners that may not join, and ask again every second: what the log says of them. The first refusal of a node on a host, then how many
-// there were, every ten minutes, and that they have ended.
-// One thread.
+// RefusedJoins: the log lines about owners that may not join and ask again every second. It reports the first refusal of a node on a host,
+// then their number every ten minutes, and their end. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace fluxon::master {
 
 class RefusedJoins {
  public:
-  // `from`: for people. What the log is to say, or nothing.
+  // `from`: for people. Returns the line for the log, or "".
   std::string refused(const std::string& node, const std::string& hostId, const std::string& from, const std::string& why, Time now) {
     ++total_;
     const auto key = std::pair(node, hostId);
@@ -30,7 +29,7 @@ class RefusedJoins {
     asking.sayAgain = now + kSayAgain;
     return "node " + node + " on " + from + " may not join: " + why + (changed ? "" : times(asking));
   }
-  // What the log is to say of those that have joined, or do not ask any more. To be called now and then.
+  // Returns lines about owners that have joined or have stopped asking. Call it now and then.
   std::vector<std::string> ended(Time now) {
     std::vector<std::string> lines;
     std::erase_if(asking_, [&](const auto& each) {

@@ -39,7 +39,7 @@ void Routes::add(KeyEntry& entry, Replica replica) {
   if (entry.replicas.size() > 1) weigh(entry);
 }
 
-// What its member knows of a replica that is taken out of the route.
+// Updates the member's own records of a replica that leaves the route.
 void Routes::unlink(KeyEntry& entry, const Replica& replica) {
   if (!replica.ssd) return replica.member->space.unroute(replica.offset);
   const auto life = replica.member->onSsd.own().find(replica.ssd);
@@ -76,7 +76,8 @@ void Routes::endIfLost(KeyEntry& entry) {
   table_.forgetIfIdle(entry);
 }
 
-// Victims that are elsewhere as well are preferred. The end of a member or of the life of an SSD says nothing here before it is swept.
+// Updates the hint that a value has another replica: such victims are preferred. A replica of an ended member, or of an earlier life of an
+// SSD, still counts until it is swept.
 void Routes::weigh(const KeyEntry& entry) {
   for (const Replica& replica : entry.replicas) {
     if (!replica.ssd) replica.member->space.redundant(replica.offset, entry.replicas.size() > 1);

@@ -1,15 +1,15 @@
-// Routes: which value each key has, where its replicas lie, and under which lease it lives. Everything that changes a route, or the set of
-// its replicas, goes through here, so these agree at all times:
-//   - an entry's replicas, and what their members know of them: the extent in memory is routed (member_space.h), the key stands in `onSsd`;
+// Routes: which value each key has, where its replicas lie, and which lease it has. All changes of a route or of its replicas go through
+// this class, so that these agree at all times:
+//   - an entry's replicas, and the records of their members: an extent in memory is routed (member_space.h), a key on an SSD is in `onSsd`;
 //   - an entry's lease, and the keys of that lease (key_leases.h);
-//   - whether a value is at several members, and what the choice of victims knows of that.
+//   - whether several members have a value, and the hint about it for the choice of victims.
 //
-//   A replica:  none ──add──► replica ──drop──► none    the bytes are the readers' of its member; after `drop` of whoever still reads
-//                                                       them, until the member releases the extent
-//   A route ends with its last replica, unless a change of the key is under way: that decides then.
+//   A replica:  none ──add──► replica ──drop──► none    the member's readers own the bytes; after `drop`, those who still read them, until
+//                                                       the member releases the extent
+//   A route ends with its last replica, unless a change of the key is under way, which then decides.
 //
-// What a member has that ended for good, or on an SSD that is another one now, leaves the routes in slices (`sweep`). It is not readable
-// any more when that begins. One thread.
+// The replicas of a member that has ended for good, and those of an earlier life of an SSD, leave the routes in slices (`sweep`). Nobody
+// can read them any more when that begins. One thread.
 #pragma once
 
 #include <deque>
@@ -34,21 +34,21 @@ class Routes {
   KeyEntry* find(const std::string& key) { return table_.find(key); }
   KeyEntry& at(const std::string& key) { return table_.at(key); }
   void expect(uint64_t keys) { table_.expect(keys); }
-  // Forgets the entry if nothing is left of it.
+  // Erases the entry if it holds nothing any more.
   void forgetIfIdle(KeyEntry& entry) { table_.forgetIfIdle(entry); }
 
-  // The key has that value now, and of it the one replica.
+  // The key now has this value, with this one replica.
   void replace(KeyEntry&, PutId, uint64_t bytes, KeyLeaseId, Replica);
-  // The key has that value now, which is to be added, and no lease: it is of an earlier term.
+  // The key now has this value of an earlier term, without a lease; the caller adds its replicas.
   void replace(KeyEntry&, PutId, uint64_t bytes);
-  // The key has no value any more. Nothing below that put_id may bring it back.
+  // The key has no value any more. No value with a lower put_id may come back.
   void end(KeyEntry&, PutId below);
 
   void add(KeyEntry&, Replica);
   void drop(KeyEntry&, const Member&, Medium);
-  // A replica has gone, and the route with it if it was the last one. The entry may be gone after it.
+  // A replica has gone, and the route with it if it was the last one. The call may erase the entry.
   void lose(KeyEntry&, const Member&, Medium);
-  // As `lose`, of an extent that the member has freed already, or is about to.
+  // As `lose`, for a replica in memory whose extent is free already or about to be freed.
   void loseFreed(KeyEntry&, const Member&);
 
   enum class Sweep { everything, earlierSsds };

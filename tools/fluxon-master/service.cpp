@@ -93,7 +93,7 @@ class Service::MasterServer final : public schema::Master::Server {
     context.getResults().setSession(kj::heap<SessionServer>(service_, member, connection));
     service_.run();
     context.getResults().setInventory(result.inventory);
-    // The member is durable before it hears that it may serve.
+    // The record of the member is on disk before the owner learns that it may serve.
     return service_.written();
   }
 
@@ -155,7 +155,7 @@ void Service::flush() {
   });
 }
 
-// After anything that may have changed the core: sends what it said, does a slice of long work, and arms the next wake-up.
+// Runs after anything that may have changed the core: sends its messages, does a slice of long work, and arms the next wake-up.
 void Service::run() {
   write();
   flush();
@@ -176,7 +176,7 @@ void Service::woken() {
   run();
 }
 
-// Hands the durable state to the disk if it has changed; what waits for it goes on when it is there.
+// Writes the durable state to disk if it has changed, then resumes what waits for it.
 void Service::write() {
   std::optional<DurableState> state = writer_.begin(core_, bootTime());
   if (!state) return;
@@ -200,7 +200,7 @@ void Service::write() {
   }));
 }
 
-// Resolves when what is durable() now is on disk.
+// Resolves when durable() as it is now is on disk.
 kj::Promise<void> Service::written() {
   write();
   const uint64_t version = core_.durable().version;

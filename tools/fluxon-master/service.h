@@ -1,7 +1,7 @@
-// The RPC edge of the master: connections of owners and operators, the state file, time. All decisions are in MasterCore.
-// Operators: operator_server.h; the page of metrics: metrics.cpp.
-// Handlers finish within the call or hand their work to the service's own TaskSet: a caller that goes away cancels its waiting,
-// not the work.
+// Service: the RPC edge of the master. It holds the connections of owners and operators, writes the state file, and brings time to
+// MasterCore, which makes all decisions. Operators: operator_server.h; the page of metrics: metrics.cpp.
+// A handler finishes within the call or hands its work to the service's own TaskSet: a caller that goes away cancels its waiting, not the
+// work.
 #pragma once
 
 #include <kj/async.h>
@@ -36,7 +36,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   // Outbox
   void send(Member& member, rpc::MasterMessage message) override { channels_.send(member, std::move(message)); }
   void persist() override { writer_.changed(); }
-  // What is on disk has gone.
+  // Somebody has removed the state file: writes it again.
   void storeAgain() {
     writer_.changed();
     run();
@@ -67,7 +67,7 @@ class Service final : public Outbox, private kj::TaskSet::ErrorHandler {
   std::map<uint64_t, schema::Owner::Client> owners_;  // by connection
   RefusedJoins refusedJoins_;
   MasterCore core_;
-  std::multimap<uint64_t, kj::Own<kj::PromiseFulfiller<void>>> written_;  // who waits for a version to be on disk
+  std::multimap<uint64_t, kj::Own<kj::PromiseFulfiller<void>>> written_;  // waiters, by the version that must be on disk
   kj::Own<kj::PromiseFulfiller<void>> rescheduled_;
   kj::TaskSet tasks_;
 };

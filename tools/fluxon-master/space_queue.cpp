@@ -10,14 +10,14 @@ namespace {
 constexpr uint64_t kLargestReserve = 256;  // extents of one reserve
 constexpr size_t kVictimsAtOnce = 256;
 constexpr Duration kLeastBackOff = milliseconds(5), kMostBackOff = milliseconds(100);
-// With fewer replicas one victim is worth more than the space kept ahead: what was acknowledged stays until it must go.
+// With fewer replicas, one victim costs more than space kept ahead is worth: acknowledged values stay until a request needs their space.
 constexpr size_t kReplicasToKeepAhead = 32;
 
 }  // namespace
 
 void SpaceQueue::reserve(Member& member, OperationId id, const rpc::Reserve& request) {
   rpc::Reserved reserved;
-  // What is kept ahead for puts that wait is not given away; nor is there a reserve where puts do not go.
+  // Space that waiting puts need is not reserved; nor is any at a member that takes no puts.
   const bool none = hasLine(member) || member.draining() || (membership_.anySsd() && !*member.ssdLife);
   for (uint64_t n = std::min(request.count, kLargestReserve); n > 0 && !none; --n) {
     const std::optional<Extent> extent = member.space.allocate(request.extentBytes, Use::reserved);
@@ -34,7 +34,8 @@ void SpaceQueue::release(Member& member, OperationId id, const rpc::Release& rel
     if (record && (record->use == Use::unrouted || record->use == Use::reserved)) {
       member.space.free(offset);
     } else {
-      // The owner frees only what it was told is over; anything else is its mistake and must not cost us a live extent.
+      // The owner may release only extents that the master has told it are over. Anything else is a mistake of the owner, and must not cost
+      // a live extent.
       code = Code::protocol;
     }
   }
@@ -76,7 +77,7 @@ void SpaceQueue::serve(Member& member, Time now) {
   }
 }
 
-// Victims alone do not make room: what the owner has ahead of puts is to come back.
+// Victims alone do not make room: asks the owner to return the extents that it has reserved for puts.
 void SpaceQueue::askReserve(Member& member) {
   if (!member.shortage.any() || !member.connected() || member.space.bytes(Use::reserved) == 0) return;
   FLUXON_MARK("master: a reserve is asked back");
@@ -88,8 +89,8 @@ void SpaceQueue::wantCopy(Member& member, uint64_t size, Time now) {
   askVictims(member, now);
 }
 
-// What victims are to make of the space: bytes that are free, or about to be; of that for one who waits and finds the free ones in
-// pieces; bytes that somebody lacks who cannot fit, which only those can give who were being read.
+// What evictions should achieve: bytes that are free or about to be, more of them if the first request that waits finds free space only in
+// pieces; and bytes that a request that cannot fit lacks, which only busy replicas can give.
 SpaceQueue::Lacking SpaceQueue::lacking(const Member& member) {
   const Shortage& shortage = member.shortage;
   const MemberSpace& space = member.space;
@@ -111,7 +112,7 @@ SpaceQueue::Lacking SpaceQueue::lacking(const Member& member) {
     lacking.bytes = std::max(lacking.bytes, std::min(space.capacity() - shortage.evictTo_, asked));
   }
   lacking.bytes = std::min(lacking.bytes, space.capacity());
-  // Enough free, but in pieces: more has to go until the first one fits.
+  // Enough bytes are free, but in pieces: evicts more until the first request fits.
   if (first > 0 && space.bytes(Use::reclaiming) == 0 && space.freeBytes() >= lacking.bytes) {
     lacking.bytes = std::min(space.capacity(), space.freeBytes() + first);
   }
@@ -139,12 +140,12 @@ void SpaceQueue::askVictims(Member& member, Time now) {
     victims.insert(victims.end(), busy.begin(), busy.end());
   }
   if (victims.empty()) {
-    // What may go has gone, and each of the others has been asked.
+    // All that may go has gone, and each of the others has been asked.
     if (shortage.any() && space.bytes(Use::reclaiming) == 0 &&
         std::exchange(shortage.round_, Shortage::Round::over) != Shortage::Round::over) {
       askReserve(member);
       shortage.evictTo_ = UINT64_MAX, shortage.copyWanted_ = 0;
-      // Everybody has been asked: asking again at once would ask the same ones. The pauses grow while rounds follow each other in vain.
+      // Asking again at once would ask the same ones: retry with backoff. The pauses grow while rounds follow each other in vain.
       Duration& pause = shortage.busyBackOff_;
       if (now - std::exchange(shortage.roundEnded_, now) > kMostBackOff * 2) pause = Duration{0};
       pause = std::clamp(pause * 2, kLeastBackOff, kMostBackOff);
@@ -168,11 +169,11 @@ void SpaceQueue::reclaimDone(Member& member, OperationId id, const rpc::ReclaimD
   size_t busy = 0;
   bool letGo = false;
   for (size_t i = 0; i < items.size(); ++i) {
-    // An answer that is too short counts as busy: nothing is freed without the owner's word.
+    // An item that a short answer does not cover counts as busy: the master frees nothing without the owner's word.
     const rpc::ReclaimResult result = i < done.results.size() ? done.results[i] : rpc::ReclaimResult::busy;
     MemberSpace::Record* record = member.space.find(items[i].offset);
     if (!record || (record->use != Use::reclaiming && record->use != Use::unrouted)) continue;
-    // The place may have been released and given out again since: then this answer is about what was there before.
+    // The owner may have released the extent since, and the master given it out again: then this answer is about the value before.
     if (record->use == Use::reclaiming && record->key->putId != items[i].putId) {
       FLUXON_MARK("master: a reclaim is answered after its place was given out again");
       continue;
@@ -199,7 +200,7 @@ void SpaceQueue::reclaimDone(Member& member, OperationId id, const rpc::ReclaimD
       routes_.lose(entry, member, Medium::memory);
     }
   }
-  // One that was read when it was asked before: asking the busy ones pays.
+  // A replica that was busy before has been given up: asking busy ones again pays, so the backoff starts anew.
   if (letGo) member.shortage.busyBackOff_ = Duration{0};
   if (busy > 0 && member.shortage.round_ == Shortage::Round::asking) {
     member.shortage.round_ = Shortage::Round::pausing;

@@ -1,9 +1,10 @@
-// SpaceQueue: room in the members' segments. Requests without space wait in order; victims are asked of the owner, who knows the readers.
+// SpaceQueue: space in the members' segments. Requests without space wait in order (admission queue). The master proposes victims to the
+// owner, who knows the readers and answers which of them it gives up.
 //
-//   1. An extent is given out once and comes back by its owner's word only (member_space.h).
-//   2. Who comes later goes behind those who wait, but for those who cannot fit whatever is evicted: these keep nobody waiting.
-//   3. Nothing is evicted in vain: for a value that is larger than all that is not leased, read or retired (MemberSpace::reachable) only
-//      those are asked that were being read the last time, since without one of them it cannot fit. It waits until its deadline.
+//   1. The master gives out an extent once; only its owner's word returns it (member_space.h).
+//   2. A new request queues behind those that wait, except those that cannot fit whatever is evicted: they hold nobody up.
+//   3. The master evicts nothing in vain. A value larger than all that is not leased, read or retired (MemberSpace::reachable) fits only if
+//      a value that was being read at the last reclaim goes, so for it the master asks for those alone. It waits until its deadline.
 // One thread.
 #pragma once
 
@@ -26,7 +27,7 @@ struct SpaceCounters {
 
 class SpaceQueue {
  public:
-  // Tries a request once more. nullptr: it waits no more, else whose segment has no room.
+  // Retries a request. nullptr: it waits no more; otherwise the member whose segment has no room.
   using Retry = std::function<Member*(const Waiting&, Time now)>;
   SpaceQueue(Duration patience, Outgoing& out, Routes& routes, const Membership& membership, Retry retry)
       : patience_(patience), out_(out), routes_(routes), membership_(membership), retry_(std::move(retry)) {}
@@ -35,20 +36,20 @@ class SpaceQueue {
   void release(Member&, OperationId, const rpc::Release&, Time now);
   void reclaimDone(Member&, OperationId, const rpc::ReclaimDone&, Time now);
 
-  // Who comes now goes behind one of those who wait.
+  // A new request must queue behind one that waits.
   static bool hasLine(const Member&);
   void wait(Member& at, Waiting, uint64_t timeLeftMs, Time now);
-  // Something has come free there.
+  // Space has come free at the member: retries the requests that wait for it.
   void serve(Member&, Time now);
   void askVictims(Member&, Time now);
-  // A copy to there found no room.
+  // A copy to the member found no room: evicts for it.
   void wantCopy(Member&, uint64_t size, Time now);
-  // Victims go until at most `percent` of the node's segment is in use; empty: of each.
+  // Evicts until at most `percent` of the node's segment is in use; empty: of each node's.
   Error evictTo(const std::string& node, uint64_t percent, Time now);
 
   void tick(Member&, Time now);
   static Time nextWake(const Member&);
-  // Those who wait there, and the member's own requests wherever they wait, are refused.
+  // Refuses the requests that wait for space there, and the member's own requests wherever they wait.
   void memberEnded(Member&);
   const SpaceCounters& counters() const { return counters_; }
 

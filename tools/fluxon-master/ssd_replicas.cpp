@@ -5,12 +5,13 @@
 namespace fluxon::master {
 namespace {
 
-// What an owner says of a value that its SSD does not have (any more).
+// The codes by which an owner reports that its SSD does not have the value (any more).
 bool isGone(Code code) { return code == Code::miss || code == Code::corrupt || code == Code::system; }
 
 }  // namespace
 
-// What was there is readable no longer, and leaves the routes in slices: no next term is told of it.
+// A new life of the SSD: replicas of the last one are not readable any more and leave the routes in slices. The owner lists none of them in
+// a next term.
 void SsdReplicas::life(Member& member, OperationId id, const rpc::SsdLife& ssd) {
   const Incarnation life = ssd.life;
   if (life != member.ssdLife && !member.onSsd->empty()) {
@@ -26,7 +27,7 @@ void SsdReplicas::commit(Member& member, OperationId id, const rpc::SsdCommit& c
   for (uint32_t i = 0; i < commit.values.size(); ++i) {
     const rpc::SsdValue& item = commit.values[i];
     KeyEntry* const entry = routes_.find(item.key);
-    // Nor what has a key lease: an SSD does not know of it, and a next term would take it for good.
+    // A value with a key lease is refused too: the SSD does not record leases, so a next term would keep the value forever.
     const bool current = entry && !entry->change && entry->putId == item.putId && entry->bytes == item.bytes && !entry->lease;
     const Replica* const here = current ? replicaOf(*entry, member, Medium::memory) : nullptr;
     if (!here || !*member.ssdLife) {
@@ -36,7 +37,7 @@ void SsdReplicas::commit(Member& member, OperationId id, const rpc::SsdCommit& c
       continue;
     }
     ++counters_.ssdCommits;
-    // It may have been a busy victim for being persisted alone.
+    // The replica in memory may have been a busy victim only because it was being persisted.
     member.space.retry(here->offset);
     const Replica* const known = replicaOf(*entry, member, Medium::ssd);
     if (known && known->ssd == member.ssdLife) continue;
@@ -55,7 +56,7 @@ void SsdReplicas::evicted(Member& member, OperationId id, const rpc::SsdEvicted&
   out_.reply(member, id, rpc::Done());
 }
 
-// The owner's word about what is on its SSD. The entry may be gone after it.
+// The owner reports that its SSD has lost a replica. The call may erase the entry.
 bool SsdReplicas::lose(KeyEntry& entry, Member& member, PutId putId, Incarnation life) {
   const Replica* const replica = replicaOf(entry, member, Medium::ssd);
   if (entry.putId != putId || !replica || replica->ssd != life) {
@@ -75,8 +76,8 @@ void SsdReplicas::loadFailed(Member& member, const Transfer& transfer, Code code
   lose(*transfer.key, member, transfer.putId, transfer.ssd);
 }
 
-// A place that the owner has given up. Its word may come late: a reclaim has been answered by `gone` before it, and a copy has brought the
-// same version to another place since. That one is readable there, and stays.
+// The owner has given up a replica in memory. The report may come late: the owner has answered a reclaim of it with `gone`, and a copy has
+// since brought the same version to another extent. That replica is readable and stays.
 void SsdReplicas::dropped(Member& member, OperationId id, const rpc::Dropped& dropped, Time now) {
   for (const rpc::MemoryReplica& item : dropped.replicas) {
     KeyEntry* entry = routes_.find(item.key);

@@ -1,13 +1,13 @@
-// SsdReplicas: what owners say of their replicas, above all of those on their SSDs. An owner speaks for its SSD; the master hears of it
-// from nobody else.
+// SsdReplicas: handles owners' reports about their replicas, above all those on their SSDs. The owner alone reports about its SSD.
 //
 // A replica on an SSD (of one version, in one life of the SSD):
 //
 //   none ──ssdCommit, inventory──► readable ──ssdEvicted, a load that found it missing or damaged, an invalidation──► none
 //                                     └──another life──► not readable ──(swept in slices)──► none
 //
-// Only what the owner has said itself takes it away, or an invalidation that the owner has answered; the word of an owner that fetched
-// from there does not. Else the owner would still list it in a next term, though a later put had been acknowledged without its knowing.
+// Only the owner's own report, or an invalidation that the owner has answered, ends such a replica; a report of another owner that tried to
+// fetch from it does not. Otherwise the owner would still list the replica in a next term, although the master had acknowledged a later put
+// without telling it.
 // One thread.
 #pragma once
 
@@ -37,7 +37,7 @@ class SsdReplicas {
   void life(Member&, OperationId, const rpc::SsdLife&);
   void commit(Member&, OperationId, const rpc::SsdCommit&, Time now);
   void evicted(Member&, OperationId, const rpc::SsdEvicted&);
-  // In memory.
+  // The owner has dropped replicas in memory.
   void dropped(Member&, OperationId, const rpc::Dropped&, Time now);
 
   // A load from the member's own SSD has failed.

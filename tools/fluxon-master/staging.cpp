@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned kStagings = 3;  // sources that one get tries
 
-// Not 0, and no put_id: those are the ids of other exports.
+// The id of an export of a staged value: not 0 and no put_id, which other exports have.
 ExportId exportOf(OrderId stage) { return ExportId(stage.value | rpc::kStagedExport); }
 
 }  // namespace
@@ -50,7 +50,7 @@ void Staging::staged(Member& member, OperationId id, const rpc::Staged& staged, 
   space_.serve(*get.member, now);
 }
 
-// The get goes on without it. Nobody has heard of its target, and there is nothing to unstage.
+// The get goes on without this staging. The asker has not been told of the target extent, and there is nothing to unstage.
 void Staging::drop(const StagedGet& get) { transfers_.drop(*get.member, get.id, Transfers::Place::unheardOf); }
 
 void Staging::notWanted(Member& source, const StagedAt& stage) {

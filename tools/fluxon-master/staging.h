@@ -1,11 +1,11 @@
-// Staging: a value that lies on an SSD of another host is brought to a place in its owner's segment first, where it is fetched from. The
-// get is answered when the source says that it is there; the source is told when the transfer has ended. That place:
+// Staging: brings a value from an SSD of another host. The source loads the value into an extent of its own segment, and the asker fetches
+// it from there. The master answers the get when the source reports `staged`, and tells the source when the transfer has ended. The extent:
 //
 //   stage ──staged(ok)──► exported ──the transfer ends──► unstage ──unstaged──► free
 //     ├──staged(error)──────────────────────────────────────────────────────────►
 //     └──who asked ends──► unwanted ──staged(ok)──► unstage ──unstaged──► free
-//   Until it is free its bytes are the source's. An `unstage` is never under way beside the `stage` that it is about: orders may overtake
-//   each other, and a `stage` that came after `unstaged` would be written into a place that is somebody else's.
+//   Until it is free the source owns its bytes. The master never sends the `unstage` before the `stage` is answered: orders may overtake
+//   each other, and a `stage` carried out after its `unstage` would write into an extent that belongs to somebody else.
 // One thread.
 #pragma once
 
@@ -19,28 +19,28 @@
 
 namespace fluxon::master {
 
-// A get that is answered when the value can be fetched from where the source brings it from its SSD.
+// A get that waits until its source has staged the value.
 struct StagedGet {
   MemberRef member;  // who asked
   OperationId id;    // of the request, and of its transfer
   rpc::GetStart request;
-  unsigned stagings = 0;  // that have failed it before
+  unsigned stagings = 0;  // how many have failed for this get
 };
 
 class Staging {
  public:
-  // The get looks for another source.
+  // Lets the get look for another source.
   using Again = std::function<void(const StagedGet&, Time now)>;
   Staging(Outgoing& out, SpaceQueue& space, Transfers& transfers, SsdReplicas& ssds, Again again)
       : out_(out), space_(space), transfers_(transfers), ssds_(ssds), again_(std::move(again)) {}
 
-  // The transfer that the get has begun is to come by a place at its source. `stagings`: that have failed the get before.
+  // Orders the source of the get's transfer to stage the value at `offset`. `stagings`: how many have failed for this get.
   void begin(Member&, OperationId get, const rpc::GetStart&, Transfer&, uint64_t offset, unsigned stagings);
   void staged(Member&, OperationId, const rpc::Staged&, Time now);
   void unstaged(Member&, OperationId, const rpc::Unstaged&, Time now);
-  // The transfer is over. What is not exported yet is unstaged when it is.
+  // The transfer is over: unstages the value, or does so when the source reports `staged`.
   void notWanted(Member& source, const StagedAt&);
-  // The source ends: the gets that wait for it fail.
+  // A source has ended: the gets that wait for it fail.
   void memberEnded(Member&);
 
  private:

@@ -1,7 +1,7 @@
-// StateFile: what a master must remember over its death: the cluster's id, its term, the longest serving lease it has given, and the
-// members with the life of each whose values the next term may take. One small file, replaced whole: written beside it, fsynced,
-// renamed, folder fsynced. It is locked through `lock` beside it, which is never replaced. Everything else is rebuilt from the owners.
-// Page: fluxon-state(5).
+// StateFile: the state that a master must keep over its death: the cluster's id, the term, the longest serving lease it may have given, and
+// per member the life whose values the next term may take. It is one small file, replaced whole: written beside the old one, fsynced,
+// renamed, folder fsynced. The file `lock` beside it, which is never replaced, locks it. A new master rebuilds everything else from the
+// owners. Page: fluxon-state(5).
 //
 //   fluxon-state 1
 //   cluster NAME
@@ -31,22 +31,23 @@ struct DurableState {
   std::map<std::string, Incarnation> members;
 };
 
-// What is asked of the file system. The kernel's is kernelDisk(); the simulator has one that fails and forgets.
+// The file system, as this part needs it. kernelDisk() is the kernel's; the simulator has one that fails and loses what was not synced.
 class StateDisk {
  public:
   virtual ~StateDisk() = default;
   // ENOENT: Code::miss.
   virtual Result<std::string> read(const std::string& path) = 0;
-  // The file holds these bytes and no others, for those who read it now.
+  // The file then holds exactly these bytes for those who read it now.
   virtual Error write(const std::string& path, const std::string& bytes) = 0;
-  // And after a crash. Of the file that write() has made last.
+  // Makes the file that write() made last survive a crash.
   virtual Error sync(const std::string& path) = 0;
   virtual Error rename(const std::string& from, const std::string& to) = 0;
   virtual Error syncFolder(const std::string& path) = 0;
 };
 std::unique_ptr<StateDisk> kernelDisk();
 
-// `fresh`: the id of a cluster whose file is not there; its term is 0. Damaged, or of another cluster: an error that says what to do.
+// `fresh`: the id for a new cluster, whose file does not exist; its term is 0. A damaged file, or one of another cluster, is an error that
+// says what to do.
 Result<DurableState> loadState(StateDisk&, const std::string& path, const std::string& cluster, const std::string& fresh);
 // Blocks for the disk.
 Error storeState(StateDisk&, const std::string& path, const DurableState&);

@@ -1,10 +1,10 @@
-// StateWriter: when the durable state goes to disk. Pure: who owns it does the writing.
+// StateWriter: decides when to write the durable state to disk. Pure: its owner does the writing.
 //
 //   quiet ──changed──► wanted ──begin──► writing ──ended(ok)────► quiet, or wanted when it has changed meanwhile
 //                         ▲                 └──ended(error)──► wanted, not before a second has passed
 // Invariants
 //   1. One write at a time; it carries all that has changed until it begins.
-//   2. A version counts as written only when the write that carried it has succeeded: nothing that relies on it is said before.
+//   2. A version counts as written only when the write that carried it has succeeded; the master says nothing that relies on it before.
 // One thread.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace fluxon::master {
 
 class StateWriter {
  public:
-  // `first`: what is on disk.
+  // `first`: the state that is on disk.
   explicit StateWriter(DurableState first) : state_(std::move(first)) {}
 
   const DurableState& state() const { return state_; }
   void changed() { wanted_ = true; }
-  // What is to be written now, if anything.
+  // The state to write now, if any.
   std::optional<DurableState> begin(const MasterCore& core, Time now) {
     if (!wanted_ || writing_ || now < notBefore_) return std::nullopt;
     wanted_ = false;
@@ -32,7 +32,7 @@ class StateWriter {
     if (!core.recovering()) state_.leaseMs = static_cast<uint64_t>(core.settings().lease.ms());
     return state_;
   }
-  // How the write that was begun has ended; the version that it carried.
+  // The write has ended. Returns the version that it carried.
   uint64_t ended(const Error& error, Time now) {
     error_ = error;
     if (!error.ok()) wanted_ = true, notBefore_ = now + kPause;

@@ -1,6 +1,6 @@
-// Who may follow whom as owner of a node, and whose values a life has. A process that registers says in whose directory it is: which life
-// it adopts the values of, and which lives it has ended there, or was. A lock or a folder proves nothing: both are names, which can be
-// removed under a process that lives.
+// Which life may follow which as owner of a node, and whose values a life has. A process that registers says which directory it has: the
+// life whose values it adopts, and the lives that it has ended there or was itself. A lock or a folder proves nothing: both are names,
+// which somebody can remove under a living process.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace fluxon::master {
 
-// Who registers has the directory of that life: it has ended its lease there, or was it itself.
+// The process that registers has the directory of that life: it has ended that life's lease there, or was that life itself.
 inline bool vouches(const rpc::Registration& registration, Incarnation life) {
   return registration.adopts == life || std::count(registration.ends.begin(), registration.ends.end(), life) > 0;
 }

@@ -68,7 +68,7 @@ void Transfers::replicateDone(Member& member, OperationId id, const rpc::Replica
   const auto found = member.transfers->find(done.order);
   if (found == member.transfers->end()) return out_.reply(member, id, rpc::CopyEnded());
   const Transfer& transfer = found->second;
-  // The only copy of a put that waits for it is published from here.
+  // A put waits for this copy, its only one: it is published now.
   const auto* const put = done.code == Code::ok ? std::get_if<OfPut>(&transfer.purpose) : nullptr;
   if (put && transfer.key->change) return events_.defer(*transfer.key, member, {id, done});
   Outgoing::over(member, done.order);
@@ -103,7 +103,7 @@ void Transfers::ended(Member& member, OperationId request, TransferId id, Code c
   if (Member* const from = source.living()) events_.ended(*from, now);
 }
 
-// A put that is done is to be on more owners: answered when the copies are made, or cannot be.
+// Copies a published value to more owners, and answers when the copies are made or cannot be.
 void Transfers::spread(Member& member, OperationId id, const rpc::Spread& request, Time now) {
   const auto spread = std::make_shared<Spread>(Spread{member, id, {}});
   KeyEntry* const entry = routes_.find(request.value.key);
@@ -117,7 +117,7 @@ void Transfers::spread(Member& member, OperationId id, const rpc::Spread& reques
   }
   spread->answer.replicas = copies;
   std::vector<Member*> others = source ? candidates(membership_, *source, extentBytes(entry->bytes), now) : std::vector<Member*>();
-  // A copy on another host outlives more.
+  // A copy on another host survives more failures.
   std::stable_partition(others.begin(), others.end(), [&](const Member* other) { return !sameHost(*other, *source); });
   for (Member* other : others) {
     if (copies >= request.replicas) break;

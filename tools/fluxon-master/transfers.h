@@ -1,14 +1,15 @@
-// Transfers: copies of values on their way from one member to another. The target pulls; the source protects what is read by itself, so
-// the master keeps nothing alive there. An owner asks for a copy by a get (gets.h), or is ordered to make one: of a put whose value it
-// shall have, of a value that is to be on more owners, of one that is to leave a node (drains.h).
+// Transfers: copies of values under way from one member to another. The target pulls. The source protects what is being read by itself, so
+// the master keeps nothing alive there. An owner asks for a copy by a get (gets.h), or the master orders one: of a put whose home is
+// another member, of a value to be spread over more owners, or of a value that leaves a node (drains.h).
 //
 //   (staged ──►) moving ──the target is done: ok──► a replica, or not wanted any more (temporary at its target)
 //      │            └──done: an error, the target ends──► over
-//      └──the source cannot, or ends──► over, and nobody has heard of it
-//   Until then the extent is that of who writes there. What is no replica comes back by `release`; what nobody has heard of is free.
+//      └──the source cannot, or ends──► over; the target has not been told of it
+//   Until then the extent belongs to the target, which writes there. An extent that is no replica comes back by `release`; one that the
+//   target has not been told of is free at once.
 //
-//   What a transfer brings becomes a replica only if the route is still that of its put_id and no change is under way. So its target is
-//   told of every change of the key (changes.h).
+//   A copy becomes a replica only if the route still has its put_id and no change of the key is under way. So the master tells the target
+//   of every change of the key (changes.h).
 // One thread.
 #pragma once
 
@@ -36,17 +37,17 @@ constexpr uint64_t kCopyMs = 60'000;  // for a copy that no caller's deadline bo
 class Transfers {
  public:
   struct Events {
-    // The copy of a put is at its home.
+    // The copy of a put has reached its home.
     std::function<void(const OfPut&, const Copied&, Time now)> arrived;
-    // It cannot be brought to that node.
+    // The value of a put cannot be copied to that node.
     std::function<void(const OfPut&, const std::string& node)> cannotArrive;
     // The request waits for the change of the key.
     std::function<void(KeyEntry&, Member&, rpc::Request)> defer;
-    // A transfer is over that comes by a place at its source.
+    // A transfer of a staged value is over.
     std::function<void(Member& source, const StagedAt&)> notStaged;
     // A load from the member's own SSD has failed.
     std::function<void(Member&, const Transfer&, Code)> loadFailed;
-    // A copy from there has ended.
+    // A copy from that member has ended.
     std::function<void(Member& from, Time now)> ended;
   };
   Transfers(Outgoing& out, Routes& routes, const Membership& membership, SpaceQueue& space, Events events)
@@ -56,27 +57,27 @@ class Transfers {
   void replicateDone(Member&, OperationId, const rpc::ReplicateDone&, Time now);
   void spread(Member&, OperationId, const rpc::Spread&, Time now);
 
-  // One begins, asked for by that get.
+  // Begins the transfer that a get needs.
   Transfer& begin(Member& to, OperationId get, Transfer);
-  // Orders a copy of a readable value, or of what the source has exported there. No order: there is no way to it.
+  // Orders a copy of a readable value, or of an export of the source. Returns 0 if the target cannot reach the source.
   OrderId replicate(const KeyEntry&, Member& source, Member& to, std::optional<rpc::Exported>, uint64_t timeLeftMs, Transfer);
-  // The writer has filled its place of a put whose value shall lie at another member, who now comes for it. False: it cannot.
+  // The writer has filled the extent of a put whose home is another member: orders the home to fetch it. False: it cannot.
   bool bringHome(Member&, Put&, Time now);
-  // What a copy brings home is not wanted any more: it ends as any copy that is not.
+  // The value that a copy brings home is not wanted any more; the copy ends like any unwanted one.
   void unwanted(Member& home, OrderId copy);
-  // What a copy has brought home is the value now.
+  // The value that a copy has brought home is published.
   void taken(Member& home, OrderId copy);
-  // What becomes of the extent of a transfer that is over.
-  enum class Place { kept, written, unheardOf };  // unheardOf: nor is anything staged for it
-  // The transfer is over; whoever waited for it is answered. The entry of its key may be gone after it.
+  // The state of a transfer's extent when the transfer is over. unheardOf: the target was not told of it, and nothing is staged for it.
+  enum class Place { kept, written, unheardOf };
+  // Ends the transfer and answers whoever waits for it. The call may erase the entry of its key.
   void drop(Member&, TransferId, Place);
   void memberEnded(Member&);
-  // At the end of the master.
+  // Called when the master ends.
   static void forget(Member& member) { member.transfers.own().clear(); }
 
-  // Copies of the version that are to become replicas.
+  // The number of copies under way that may become replicas of the entry's version.
   static size_t durable(const KeyEntry&);
-  // Values on their way out of the member, but for what its clients put.
+  // The number of values that transfers copy from the member, not counting values that its own clients put.
   size_t movingFrom(const Member&) const;
   uint64_t underWay() const;
   Duration oldest(Time now) const;

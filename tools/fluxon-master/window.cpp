@@ -8,7 +8,7 @@
 namespace fluxon::master {
 namespace {
 
-// The requests that may have to wait while the window is open.
+// The kinds of requests that may have to wait while the window is open.
 struct Question {
   std::string key;          // that is changed, or asked about
   bool changes = true;      // it is acknowledged when changes are
@@ -72,7 +72,7 @@ bool Window::holds(Member& member, const rpc::Request& request, Time now) {
   return true;
 }
 
-// Whether a key exists is known though more inventories may come.
+// Whether the master knows that the key exists or not, although more inventories may come.
 bool Window::known(const std::string& key) const {
   const KeyEntry* const entry = routes_.find(key);
   if (entry && (readable(*entry) || entry->change || entry->putId.term() == term_.value)) return true;
@@ -98,7 +98,7 @@ void Window::listed(const Member& member, Time until) {
 
 void Window::over(Member& member, Time now) {
   const auto expected = expected_.find(member.node());
-  // Of the life that the record named a newcomer that does not have its directory proves nothing.
+  // A newcomer without the directory of the life that the record names proves nothing about that life.
   if (expected == expected_.end() || !vouches(member.registration(), expected->second.life)) return;
   expected_.erase(expected);
   advance(now);
@@ -114,7 +114,7 @@ std::vector<MemberRef> Window::listing() const {
   return all;
 }
 
-// Who has not come, or has come and makes no progress: first on disk, then it is waited for no more.
+// Gives up nodes that have not come, or that make no progress: the record says so on disk first, then the window stops waiting for them.
 void Window::tick(Time now, Time heard) {
   std::vector<std::string> late;
   for (const auto& [node, expected] : expected_) {
@@ -155,7 +155,7 @@ void Window::persisted(uint64_t version, Time now) {
     advance(now);
 }
 
-// After each event that may bring the window on.
+// Called after each event that may let requests go on or close the window.
 void Window::advance(Time now) {
   const bool registered = std::all_of(expected_.begin(), expected_.end(), [&](const auto& each) {
     const auto member = members_.find(each.first);

@@ -1,33 +1,32 @@
 // Window: the recovery window of a term.
 //
-//   Each node that the durable record names a life of is expected: that life may be serving under a lease of the last term until
-//   `leasesEnd`, and its values are taken if it lists them (inventory.h).
+//   The window expects each node of which the durable record names a life: that life may be serving under a lease of the last term until
+//   `leasesEnd`, and the master takes its values if it lists them (inventory.h).
 //
 //   expected ──registers with that life──► reporting ──complete, and the owner knows what was refused──► over
 //      │ ▲                                    │  │
 //      │ └───────────────ended────────────────┘  └──no page for a lease and its margin──► given up
 //      └──leasesEnd, or a lease and its margin after its last page──► given up ──that is on disk──► over
-//   The window ends when no node is expected any more. So a slow node keeps it open as long as its pages come, however long that takes.
+//   The window closes when it expects no node any more. A slow node keeps it open as long as its pages come, however long that takes.
 //
-// Why a change may be acknowledged while the window is open (W1 to W5 are what could go wrong)
-//   W1. A node that has not registered serves an older value under a lease of the last term. So nothing is acknowledged before each
-//       expected node has registered, or been given up, which is not before leasesEnd. Registering, an owner goes on with its local
-//       hits under that lease, but it carries out invalidations from then on.
-//   W2. A node that has registered, but not listed the key yet, has an older value and serves it under that lease, or would serve it when
-//       its inventory is complete. So a change goes to every expected node as if it had a replica, and waits for its answer: what the
-//       owner has retired it does not serve, and neither this nor a later life or term may serve it again.
-//   W3. A page that was sent before that names the older value, or one that was made later names the slot that was retired. The page is
-//       handled before, during or after the change: before, the change ends the replica; during, the value is refused; after, the route
-//       has a put_id of this term, which is above all of earlier ones, or it has ended, and then its bound is the put_id below which
-//       nothing of the key is taken (bounds.h).
-//   W4. The node ends before it has answered. If it is replaced by a process that has its directory, that one is told instead
-//       (Changes::tellInstead): it may be the same process, still serving. Else its lease runs out, not before leasesEnd, and the change
-//       goes on when the record on disk names that life no more: a next term takes nothing of it. This term does, if it comes back: it
+// Why the master may acknowledge a change while the window is open. W1 to W5 are what could go wrong:
+//   W1. A node that has not registered serves an older value under a lease of the last term. So the master acknowledges nothing before each
+//       expected node has registered or been given up, which is not before leasesEnd. An owner that registers goes on with local hits under
+//       that lease, but carries out invalidations from then on.
+//   W2. A node that has registered but not listed the key yet may serve an older value, now or when its inventory is complete. So a change
+//       treats every expected node as if it had a replica, and waits for its answer: the owner does not serve what it has retired, and
+//       neither does any later life or term.
+//   W3. A page names the older value because the owner sent it earlier, or names the retired slot. The master handles the page before,
+//       during or after the change. Before: the change ends the replica. During: the master refuses the value. After: the route has a
+//       put_id of this term, above all earlier ones, or it has ended and left a bound below which nothing of the key is taken (bounds.h).
+//   W4. The node ends before it has answered. If a process with its directory replaces it, that one is told instead (Changes::tellInstead):
+//       it may be the same process, still serving. Otherwise its lease runs out, not before leasesEnd, and the change goes on when the
+//       record on disk names that life no more, so that a next term takes nothing of it. This term still may if the node comes back: it
 //       knows all changes since it began.
-//   W5. Two terms on: the record names the life that has listed its values and was told of all changes since, or none.
-//   What asks whether a key exists is answered when that is known: it is readable, it has a put_id of this term, it was deleted in this
-//   term, or the window has ended. Until then a get or stat of it waits, a delete that finds no route does, and a put that rejects an
-//   existing key; at most to the deadline of who asked. Counts and listings wait for the end of the window.
+//   W5. Two terms on, the record names a life that has listed its values and was told of all changes since, or none.
+//   Requests that depend on whether a key exists wait until the master knows: the key is readable, has a put_id of this term, was deleted
+//   in this term, or the window has closed. These are gets, stats, deletes that find no route, and puts that reject an existing key; each
+//   waits at most to its caller's deadline. Counts and listings wait for the end of the window.
 // One thread.
 #pragma once
 
@@ -48,32 +47,32 @@ class Window {
  public:
   using Members = std::map<std::string, std::shared_ptr<Member>>;
   struct Events {
-    // Requests that may be answered now. Those that still cannot wait again.
+    // Tries requests again that may be answered now; those that still cannot wait again.
     std::function<void(std::vector<Deferred>, Time)> goOn;
-    // A member that makes no progress takes part no more.
+    // Ends a member whose inventory makes no progress.
     std::function<void(Member&, Time)> giveUp;
   };
   Window(Term, Time leasesEnd, Outgoing&, Routes&, Bounds&, Record&, const Members&, Events);
 
   bool open() const { return !expected_.empty(); }
-  // No lease of the last term ends later.
+  // The last lease of the last term has run out by then.
   Time leasesEnd() const { return leasesEnd_; }
 
-  // What cannot be answered while the window is open waits. True: it does.
+  // Keeps a request that cannot be answered while the window is open. True: it waits now.
   bool holds(Member&, const rpc::Request&, Time now);
-  // Of those, the ones about a key of which a change has ended.
+  // A change of the key has ended: takes out the requests about it.
   std::vector<Deferred> take(const std::string& key) { return held_.take(key); }
 
-  // The values that the registration offers are those of exactly the life that the record names. One that it has followed may have
-  // values that were refused when they were listed, and nobody told it otherwise.
+  // The registration offers the values of exactly the life that the record names. A life that followed that one may have values that the
+  // master refused when they were listed, without the life having been told.
   bool offersLastTerm(const rpc::Registration&) const;
   void registered(Member&, Time now);
-  // A page of its inventory has come: it is expected until then, at least.
+  // A page of the member's inventory has come: the window expects its node at least until `until`.
   void listed(const Member&, Time until);
-  // Nothing of the last term is to come from the node any more, and nothing of it is served there.
+  // The node will list no more values of the last term, and serves none of them.
   void over(Member&, Time now);
   void memberEnded(const Member& member) { held_.forget(member); }
-  // Expected nodes that have registered: they may all have an older value of any key.
+  // The expected nodes that have registered: each may have an older value of any key.
   std::vector<MemberRef> listing() const;
 
   void tick(Time now, Time heard);
@@ -82,9 +81,9 @@ class Window {
 
  private:
   struct Expected {
-    Incarnation life;      // whose values are taken
-    Time until;            // it is given up then, unless it lists more
-    uint64_t givenUp = 0;  // it is not taken any more, and not waited for when this version is durable
+    Incarnation life;      // whose values the master takes
+    Time until;            // given up then, unless it lists more
+    uint64_t givenUp = 0;  // given up; the window stops waiting when this version of the record is durable; 0: not given up
   };
   void advance(Time now);
   bool known(const std::string& key) const;
@@ -98,7 +97,7 @@ class Window {
   const Members& members_;
   Events events_;
   std::map<std::string, Expected> expected_;  // nodes that may have values of the last term, readable or to be listed
-  bool acknowledges_ = false;                 // changes are, while it is open
+  bool acknowledges_ = false;                 // changes, while it is open
   WindowQueue held_;
 };
 

@@ -1,6 +1,5 @@
-// WindowQueue: requests that cannot be answered yet while the recovery window is open, in the order in which they came. A request leaves
-// when it can go on (its caller tries it again, and it may come back), when the deadline of who asked has passed, or with its member.
-// One thread.
+// WindowQueue: requests that the master cannot answer yet while the recovery window is open, in order of arrival. A request leaves when it
+// may go on (the caller tries it again, and may put it back), when the asker's deadline has passed, or with its member. One thread.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +17,7 @@ namespace fluxon::master {
 
 class WindowQueue {
  public:
-  // `key`: what take(key) finds it by, empty: nothing. `deadline`: never() for a request that is kept until it is carried out.
+  // `key`: take(key) finds the request by it; empty: take() never does. `deadline`: never() keeps the request until it is carried out.
   void add(const std::string& key, Time deadline, Deferred request) {
     const uint64_t number = ++numbers_;
     if (!key.empty()) byKey_[key].insert(number);

@@ -1,6 +1,6 @@
-// Aligned memory of one device, in a few sizes, bounded in sum; what is given back is kept for the next one, whose pages are there
-// already. All but the smallest are known to the engine, so that it does not pin their pages for each request. One thread: that of the
-// engine, which ends later.
+// Buffers: a pool of aligned buffers of one device, in a few sizes, bounded in sum. It keeps returned buffers, whose pages are populated,
+// for reuse. It registers all but the smallest with the engine, which then need not pin their pages for each request. One thread: that of
+// the engine, which outlives the pool.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Buffers {
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
-  // Of at least so many bytes; its content is anything. Null: the bound is reached.
+  // A buffer of at least so many bytes, with any content. Null: the bound is reached.
   char* take(uint64_t bytes) {
     const size_t kind = kindOf(bytes);
     if (free_[kind].empty() && !allocate(kind)) return nullptr;

@@ -24,13 +24,13 @@ shm::Descriptor makeBell(Error& error) {
   return bell;
 }
 
-// The segment is registered in pieces, so that I/O goes on in between; each reaches so far into the next one that what a request names
-// lies in one of them.
+// The thread registers the segment in pieces, so that I/O goes on in between. Each piece overlaps the next one by so much that every
+// request lies within one piece.
 constexpr uint64_t kPieceBytes = 64 * kMiB;
 constexpr uint64_t kLargestRequest = kChunkBytes;
 
-// Registers a segment with the engine of a device, on its thread. What it has registered means pages, not addresses: it is dropped before
-// the first request that names other pages at the same addresses.
+// Registers a segment with the engine of a device, on the device's thread. A registration refers to pages, not addresses: it is dropped
+// before the first request that uses other pages at the same addresses.
 class SegmentMemory {
  public:
   SegmentMemory(const std::string& path, FileEngine& engine, DeviceCounters& counters)
@@ -43,13 +43,13 @@ class SegmentMemory {
     refusal_ = {};
     advance(0);
   }
-  // When no other segment has come meanwhile: memory that has gone is refused as well.
+  // Reports the refusal only if no other segment has come meanwhile: the engine also refuses memory that has gone.
   bool hasRefusal() const { return !refusal_.ok() && refusal_.code != Code::notEnabled; }
   void tellRefusal() {
     if (!hasRefusal()) return;
     log::info(path_ + ": each request pins its pages anew (RLIMIT_MEMLOCK?): " + std::exchange(refusal_, {}).message());
   }
-  // Are the pages of the next piece there?
+  // Whether the pages of the next piece are populated.
   bool canStep(uint64_t populated) const { return !refused_ && at_ < segment_.iov_len && populated >= end(); }
   void step() {
     refusal_ = engine_.addMemory({static_cast<char*>(segment_.iov_base) + at_, end() - at_});

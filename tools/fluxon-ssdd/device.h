@@ -1,10 +1,9 @@
-// Devices: the disks of a node. Each root has a thread with an engine of its own, so that a slow disk holds up no other one:
+// Devices: the disks of a node. Each root has its own thread and engine, so that a slow disk does not hold up the others:
 //
 //   control thread ── DiskJob ──► inbox ──► DeviceWorker of the root ── DiskResult ──► reap() on the control thread
 //
-// Shards are numbered through all roots in their order, from 0 on; I/O goes through the descriptors of the roots, which hold the
-// locks. Nothing here blocks but the constructor, which waits for the engines, and close().
-// All calls come from the control thread, but for show() and pending(): any.
+// Shard ids count through all roots in order, from 0. I/O uses the descriptors of the roots, which hold the locks. Only the constructor,
+// which waits for the engines, and close() block. The control thread makes all calls; any thread may call show() and pending().
 #pragma once
 
 #include <sys/types.h>
@@ -37,15 +36,15 @@ class Devices final : public Disk {
 
   // `roots` live as long as this.
   Devices(const std::vector<ssd::Root>& roots, const Settings&);
-  // What the system has refused when this was made; then it takes no jobs.
+  // Not ok: the system refused something when this was made, and it takes no jobs.
   const Error& error() const { return error_; }
   ~Devices() override;
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
-  // The memory that jobs name from now on. Jobs that name the one before have ended.
+  // Sets the segment that jobs use from now on. All jobs that use the one before must have ended.
   void setSegment(char* data, uint64_t bytes);
-  // So much of it has its pages, from the beginning on: it is registered with the engines, a piece after the other.
+  // The first `bytes` of the segment are populated: registers them with the engines, piece by piece.
   void segmentPopulated(uint64_t bytes);
 
   void write(const WriteJob&) override;
@@ -57,13 +56,13 @@ class Devices final : public Disk {
   int eventFd() const { return bell_.get(); }
   std::vector<DiskResult> reap();
 
-  // Ends all jobs, those that are in flight when the disk has answered; their results can be reaped. Nothing is taken afterwards.
+  // Ends all jobs; waits until the disk has answered those in flight. Their results can be reaped. Takes no jobs afterwards.
   void close();
 
   size_t count() const { return devices_.size(); }
   const char* engine() const { return engine_; }  // of the first one
   const DeviceCounters& counters(size_t device) const;
-  // Everything of a device but what belongs to records.
+  // Fills in everything about a device except what concerns its records.
   void show(size_t device, ssd::ShownDevice&) const;
 
  private:

@@ -99,7 +99,8 @@ bool DeviceWorker::startReads(std::vector<DiskResult>& results) {
   return any;
 }
 
-// At most some ms of copying; then reads have their turn. A job that has had its turn goes behind the others with what is left of it.
+// Starts writes, with at most some ms of copying; then it is the reads' turn. A job that has had its share queues behind the others with
+// its rest.
 bool DeviceWorker::startWrites(std::vector<DiskResult>& results) {
   uint64_t bytes = 0;
   bool any = false;
@@ -291,7 +292,7 @@ void DeviceWorker::count(Job& job, const char* bytes, uint64_t length) {
   job.counted += length;
 }
 
-// True: it is, and the job is gone.
+// True: the job is over and erased.
 bool DeviceWorker::endIfOver(Job& job, std::vector<DiskResult>& results) {
   if (job.inFlight > 0) return false;
   if (job.error.ok()) {

@@ -1,4 +1,4 @@
-// DeviceWorker: what one device does for its jobs. A value goes as chunks of 4 MiB, each one request of the engine:
+// DeviceWorker: carries out the jobs of one device. It moves a value in chunks of 4 MiB, each one request of the engine:
 //
 //   write   | header block, payload, zeros |            up to a chunk: one request
 //           | chunk | chunk | ... zeros |, | header |   longer: the header comes last, since it holds the checksum of all
@@ -7,10 +7,10 @@
 //   check   | header block, payload ... |, | chunk | ...    one after the other
 //
 // Invariants
-//   1. A buffer is taken for one request and given back when that is over: whoever waits for one holds none.
-//   2. A job ends, with one result, when it has no request in flight; after an error it starts no further one.
-//   3. Of a target nothing outside of its extent is written, and of the disk nothing but whole records: what follows a payload in
-//      its last block is zero.
+//   1. A request takes its buffer when it starts and gives it back when it ends: a job that waits for a buffer holds none (no deadlock).
+//   2. A job ends, with one result, when it has no request in flight; after an error it starts no more.
+//   3. A read writes nothing outside the target's extent. A write writes whole records only, with zeros after the payload in the last
+//      block.
 // Reads of jobs go in turn, chunk by chunk. Writes do as well, kWriteQuantum each, so that a large value does not keep others from being
 // finished and most are written in one go; and only so many are in the engine that reads find their place there (kMostWrites,
 // kMostWriteBytes). Each request that ends and does not end its job is told as progress. One thread: that of the engine.
@@ -65,7 +65,7 @@ struct DeviceCounters {
   std::atomic<uint64_t> registeredBytes{0};               // of the segment, from its beginning on: known to the engine
 };
 
-// A job as a device sees it.
+// A job, in the terms of one device.
 struct DiskJob {
   DiskResult::Kind kind;  // written, readDone or checked
   JobId id;
@@ -82,9 +82,9 @@ class DeviceWorker {
   void add(const DiskJob&);
   // Jobs that have started nothing end with `unavailable`.
   void cancelQueued(std::vector<DiskResult>&);
-  // Takes completions and starts what there is room for. False: neither.
+  // Takes completions and starts as many requests as fit. False: it did neither.
   bool step(std::vector<DiskResult>&);
-  // Ends all jobs: waits for what is in flight, starts nothing more.
+  // Ends all jobs: waits for the requests in flight and starts no more.
   void close(std::vector<DiskResult>&);
 
  private:

@@ -1,9 +1,9 @@
-// SsdCore: devices that do nothing, fail or are gone. The states of a device are drawn at the head of ssd_core.h.
+// SsdCore: devices that hang, fail or are gone. The head of ssd_core.h draws the states of a device.
 //
-// A request that the kernel has not answered may still read from the segment, or write into it, for as long as that takes; nothing ends
-// it. So a device that is out keeps its guards, and the owner keeps the extents, until the last answer. All that can be done without that
-// answer is done at once: what has started nothing is taken back, who waits is told (`stalled`), versions that are being written die,
-// and entries go in slices, as there may be millions. An entry that has not gone yet goes when it is asked for.
+// A request that the kernel has not answered may still read or write the segment, however long that takes; nothing can end it. So a device
+// that is out keeps its guards, and the owner keeps the extents, until the last answer. ssdd does everything else at once: it takes back
+// jobs that have started nothing, tells the owner of those that wait (`stalled`), lets versions under write die, and gives up entries in
+// slices, as there may be millions. An entry that is asked for before its slice is given up right then.
 #include "base/mark.h"
 #include "ssd_core.h"
 
@@ -25,7 +25,7 @@ void SsdCore::ends(ShardId shard, Time now) {
   device.until = now;
 }
 
-// Not for what is damaged: a device that brings other bytes than were written does answer.
+// Damaged bytes do not count here: a device that returns other bytes than were written does answer.
 void SsdCore::judgeRead(ShardId shard, const Error& error, Time now) {
   Device& device = deviceOf(shard);
   if (error.ok() || error.code == Code::corrupt) device.readErrors = 0;
@@ -35,7 +35,7 @@ void SsdCore::judgeRead(ShardId shard, const Error& error, Time now) {
   giveUp(device);
 }
 
-// Nothing is written there before a probe. What waits for a place goes elsewhere.
+// Takes a device out: nothing is written there before a probe, and persists that wait for a place there go elsewhere.
 void SsdCore::takeOut(Device& device, DeviceState why, Time now) {
   device.writeErrors = device.readErrors = 0;
   if (device.state == DeviceState::hung && why != DeviceState::gone) return;  // until it has answered everything

@@ -58,7 +58,7 @@ kj::Promise<void> Session::rung() {
   return bellObserver_->whenBecomesReadable().then([this] { return rung(); });
 }
 
-// The owner has nothing to say here: a message means no more to us than the end.
+// The owner sends nothing on this socket after attaching: a message counts as the end of the session.
 kj::Promise<void> Session::ended() {
   char byte;
   const ssize_t n = ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT);

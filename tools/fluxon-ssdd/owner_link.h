@@ -1,5 +1,5 @@
-// The connection to the owner of this node: attaching, and what the owner hands over (ssd/ssdd_format.h). Its socket says nothing
-// more; that it ends means that the owner, or its will to have this ssdd, has ended. One thread, nothing blocks.
+// OwnerLink: attaches to the owner of this node and receives the files that it hands over (ssd/ssdd_format.h). The socket carries nothing
+// after that; its end means that the owner has ended, or does not want this ssdd any more. One thread, nothing blocks.
 #pragma once
 
 #include <kj/async-io.h>
@@ -16,13 +16,13 @@
 
 namespace fluxon::ssdd {
 
-// What an owner has handed over. It stays mapped as long as this lives, also when the owner is gone.
+// The files that an owner has handed over. They stay mapped while the session lives, even after the owner has gone.
 class Session {
  public:
   ssd::SsddFile& file() const { return *reinterpret_cast<ssd::SsddFile*>(fileMap_.data()); }
   char* segment() const;
   uint64_t segmentBytes() const { return segmentBytes_; }
-  uint64_t populatedBytes() const;  // as the owner says: anything
+  uint64_t populatedBytes() const;  // as the owner's file says: not checked
   int ownersBell() const { return ownersBell_.get(); }
   int bell() const { return bell_.get(); }
   kj::Promise<void> rung();
@@ -33,13 +33,13 @@ class Session {
   friend class OwnerLink;
   using Observer = kj::UnixEventPort::FdObserver;
   Session(kj::UnixEventPort& port, shm::Descriptor socket, int (&descriptors)[ssd::kSsddDescriptors]);
-  // Are these what they should be?
+  // Checks and maps the files.
   Error map(const shm::Descriptor& file, const shm::Descriptor& segment);
 
   kj::UnixEventPort& port_;
   shm::Descriptor socket_, ownersBell_, bell_;
   shm::MappedFile fileMap_, segmentMap_;
-  shm::FaultGuard segmentGuard_;  // bytes of a value that are not there must not be taken for zeros
+  shm::FaultGuard segmentGuard_;  // bytes of a value that are lost must not read as zeros
   uint64_t segmentBytes_ = 0;
   kj::Own<Observer> socketObserver_, bellObserver_;
 };
@@ -48,7 +48,7 @@ class OwnerLink {
  public:
   OwnerLink(rpc::Daemon& daemon, shm::Paths paths, std::string node) : daemon_(daemon), paths_(std::move(paths)), node_(std::move(node)) {}
 
-  // One try. fenced: what this ssdd has is worth nothing any more. Other errors: ask again.
+  // Tries once. fenced: the contents of this ssdd are void. Other errors: the caller tries again.
   kj::Promise<Result<std::shared_ptr<Session>>> attach(const ssd::SsddAttach&);
 
  private:

@@ -1,4 +1,4 @@
-// SsdCore: values on their way to the shards, until the master has decided about them.
+// SsdCore: persists, from the owner's request until the master's decision about the written value.
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/mark.h"
@@ -27,12 +27,13 @@ Error SsdCore::persist(const ssd::Message& asked, Time now) {
   return {};
 }
 
-// Nothing may be written there now.
+// Whether ssdd must write nothing to the device now.
 bool SsdCore::closed(const Device& device, Time now) const {
   return device.state != DeviceState::serving && (device.probed || now < device.until);
 }
 
-// A shard for a value. unavailable: none is left, or not now; tooLarge: none that is left is large enough; noSpace: a device is full.
+// Chooses a shard for a value. unavailable: no shard can take it now; tooLarge: no remaining shard is large enough; noSpace: a device is
+// full.
 Result<size_t> SsdCore::choose(uint64_t payloadBytes, Time now) {
   struct Choice {
     size_t device, shard, place;  // place: of the shard on its device
@@ -100,7 +101,7 @@ void SsdCore::beginWrite(uint64_t id, Persist& persist, WriteGuard guard) {
   persist.hold = std::move(guard);
 }
 
-// It is over before the master has heard of it. What it holds ends.
+// Ends a persist that the master has not been told of, and releases what it holds.
 void SsdCore::endPersist(uint64_t id, Code code) {
   const auto ended = persists_.find(id);
   releaseProbe(ended->second);
@@ -147,7 +148,7 @@ void SsdCore::written(JobId job, const Result<uint32_t>& payloadCrc, Time now) {
   serveWaiting();
 }
 
-// What a write says about its shard and device.
+// Draws conclusions from the end of a write about its shard and device.
 void SsdCore::judgeWrite(Persist& persist, const Error& error, Time now) {
   Shard& shard = shards_[persist.shard];
   Device& device = devices_[shard.spec.device.value];
@@ -178,14 +179,14 @@ void SsdCore::uncount(Persist& persist) {
   devices_[shards_[persist.shard].spec.device.value].writeBytes -= std::exchange(persist.counted, 0);
 }
 
-// Nothing new goes there.
+// Retires a shard: ssdd writes nothing new there.
 void SsdCore::retire(Shard& shard, Time now) {
   FLUXON_MARK("ssdd: a shard is retired");
   shard.retired = true;
   moveWaiting(shard, now);
 }
 
-// What waits goes elsewhere, unless it has died waiting: it is not to come back to life.
+// Moves waiting persists to other shards, except those whose version has died meanwhile: they must not come back to life.
 void SsdCore::moveWaiting(Shard& shard, Time now) {
   for (const uint64_t id : std::exchange(shard.waiting, {})) {
     Persist& persist = persists_.at(id);
@@ -200,7 +201,7 @@ void SsdCore::moveWaiting(Shard& shard, Time now) {
   }
 }
 
-// Of the master, by the owner.
+// The owner passes on the master's decision about a written value.
 void SsdCore::decided(const ssd::Message& said) {
   const auto found = persists_.find(said.id);
   if (found == persists_.end() || !std::holds_alternative<CommitPin>(found->second.hold)) {
@@ -220,7 +221,7 @@ void SsdCore::decided(const ssd::Message& said) {
   std::move(*pin).ignored();
 }
 
-// Those that wait for the shard, as far as there is room.
+// Lets persists that wait for the shard begin, as far as there is room.
 void SsdCore::serve(Shard& shard) {
   while (!shard.waiting.empty()) {
     const uint64_t id = shard.waiting.front();
@@ -241,12 +242,12 @@ void SsdCore::serve(Shard& shard) {
   }
 }
 
-// Guards have ended, or versions that waited: room for others.
+// Guards or waiting versions have ended: there may be room for others.
 void SsdCore::serveWaiting() {
   for (Shard& shard : shards_) serve(shard);
 }
 
-// All that is not decided ends, or will when it is written.
+// Ends every undecided persist; one that is being written ends when its write has ended.
 void SsdCore::dropOpen() {
   for (Shard& shard : shards_) {
     for (const uint64_t id : std::exchange(shard.waiting, {})) endPersist(id, Code::unavailable);

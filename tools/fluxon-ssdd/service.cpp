@@ -23,7 +23,7 @@ constexpr Duration kStuck = seconds(5);       // an I/O this old is not healthy
 constexpr int kMessagesAtOnce = 256;
 constexpr size_t kMostWaiting = 1024;  // messages for which the channel has no room: lists wait
 
-// Null: the kernel refuses io_uring and nothing else is wanted.
+// Null: the kernel refuses io_uring, and the configuration allows nothing else.
 Devices::MakeEngine chooseEngine(const std::string& backend, std::string& why) {
   const auto threads = [](const EngineSettings& settings) { return makePsyncEngine(settings); };
   if (backend == "psync") return threads;
@@ -173,7 +173,7 @@ void Service::attached(std::shared_ptr<Session> session) {
   isReady_->fulfill();
 }
 
-// The owner touches the pages of its segment one after the other, or leaves that to who writes there first.
+// The owner populates its segment page by page, or leaves that to the first writer.
 kj::Promise<void> Service::watchPopulated(Duration pause) {
   const uint64_t bytes = session_->populatedBytes();
   devices_->segmentPopulated(bytes);
@@ -201,7 +201,7 @@ kj::Promise<void> Service::listen() {
   return daemon_.afterLook().then([this] { return listen(); });
 }
 
-// The owner has ended. What it has told to drop is to be dropped before the next one may ask what is here.
+// The owner has ended. ssdd carries out the invalidations that it has sent before the next owner may ask for a list.
 void Service::hearRest() {
   ssd::Message message;
   while (state_ == State::attached && channel_->receive(message) == ssd::Channel::Received::message) {
@@ -220,7 +220,7 @@ void Service::lose(const std::string& why) {
   after();
 }
 
-// The segment is touched by nobody here any more.
+// Nothing in this process touches the segment any more.
 kj::Promise<void> Service::detach() {
   publish();
   ownersTasks_ = kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this));
@@ -263,7 +263,7 @@ kj::Promise<void> Service::tick() {
   });
 }
 
-// Another process may remove what lies on a disk; the descriptors go on working, and the space stays taken.
+// Another process may remove the shard files. The descriptors go on working, and the space stays taken.
 kj::Promise<void> Service::lookForFiles(size_t device) {
   auto missing = std::make_shared<std::string>();
   const ssd::Root& root = roots_.roots[device];

@@ -1,11 +1,11 @@
-// The edge of an ssdd: its owner on one side, its devices on the other, time, metrics. All decisions are in SsdCore.
+// Service: the edge of an ssdd. It connects SsdCore, which makes all decisions, with the owner, the devices, time and metrics.
 //
 //   opening ──(all shards locked and emptied)──► seeking ──(attached)──► attached ──(owner gone, channel broken)──► draining
 //                                                   ▲                                                                │
 //                                                   └──────────────(nothing touches the segment any more)────────────┘
-// What is in the shards stays when an owner goes, and the next one is told how much there is; it may refuse all of it (fenced), and
-// then the shards start anew under a new life. The control thread never waits for a disk: files are opened on a worker, devices have
-// threads of their own.
+// The shards keep their contents when an owner goes. ssdd tells the next owner how much there is; that owner may refuse all of it (fenced),
+// and then the shards start empty under a new life (epoch). The control thread never waits for a disk: a worker opens the files, and
+// devices have their own threads.
 #pragma once
 
 #include <kj/async.h>
@@ -29,13 +29,13 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   Service(rpc::Daemon&, const Config&, shm::Paths, std::string node);
   ~Service() noexcept override;
 
-  // Opens the shards, then serves. An error: they cannot be had.
+  // Opens the shards, then serves. Error: the shards cannot be opened.
   kj::Promise<Error> open();
-  // Where its pages are; before open().
+  // Sets the address of the HTTP endpoint; before open().
   void shows(std::string http) { http_ = std::move(http); }
   // Resolves when an owner has taken this ssdd for the first time.
   kj::Promise<void> ready() { return kj::mv(ready_); }
-  // Takes nothing more; resolves when no I/O is left. It may take as long as the disk does.
+  // Takes no more requests; resolves when no I/O is left, however long the disk takes.
   kj::Promise<void> stop();
 
   std::string metrics() const;
@@ -84,8 +84,8 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   ssd::Roots roots_;
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<SsdCore> core_;
-  size_t onWorkers_ = 0;              // looks for files that a disk has not answered
-  std::vector<DeviceState> outages_;  // by device: what the log has said
+  size_t onWorkers_ = 0;              // file checks that a disk has not answered
+  std::vector<DeviceState> outages_;  // by device: the state that the log has reported
   std::vector<bool> retired_;         // by shard
   std::shared_ptr<Session> session_;  // while attached or draining
   std::optional<ssd::Channel> channel_;

@@ -161,7 +161,7 @@ void SsdCore::endLoad(uint64_t id, Code code) {
   tell(MessageKind::loaded, id, code);
 }
 
-// An entry cannot be read, or not as it was written: it ends. One that leaves has been told already.
+// Ends an entry that is damaged or unreadable. For a leaving entry the owner has been told already.
 void SsdCore::lose(const ReadPin& entry) {
   const Version& version = entry.version();
   const bool told = !index_.pin(version.key, version.putId);
@@ -170,7 +170,7 @@ void SsdCore::lose(const ReadPin& entry) {
   if (!told) send({.kind = MessageKind::evicted, .key = version.key, .putId = version.putId});
 }
 
-// A decided entry that nobody is to read any more, if there still is one and it has not been told already.
+// Gives up a decided entry and tells the owner, unless it is gone or the owner has been told already.
 void SsdCore::evict(const Version& version) {
   if (!index_.pin(version.key, version.putId)) return;
   index_.drop(version.key, version.putId);
@@ -188,7 +188,7 @@ void SsdCore::forget(uint64_t id) {
   answerForgets();
 }
 
-// Jobs begin in the order of their ids, so one look at the oldest of each kind says whether those of before have ended.
+// Jobs begin in the order of their ids, so the oldest job of each kind shows whether all jobs before a given one have ended.
 void SsdCore::answerForgets() {
   while (!forgets_.empty()) {
     const JobId before = forgets_.front().before;
@@ -227,7 +227,7 @@ void SsdCore::work() {
   if (scrub_) scrubSome(now_);
 }
 
-// One at a time; a new one takes the place of the one before.
+// One scrub runs at a time; a new one replaces the one before.
 void SsdCore::list(uint64_t id) {
   if (list_) tell(MessageKind::done, list_->id, Code::unavailable);
   list_.reset();
@@ -253,7 +253,7 @@ void SsdCore::scrub(uint64_t id, Time now) {
   lastScrub_ = {.total = entries()};
 }
 
-// Those that a device does not answer are counted as if they were there no more.
+// Checks that a device does not answer do not count.
 size_t SsdCore::checksAwaited() const {
   return static_cast<size_t>(std::count_if(checks_.begin(), checks_.end(), [](const auto& each) { return !each.second.stalled; }));
 }

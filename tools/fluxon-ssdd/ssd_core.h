@@ -1,6 +1,6 @@
-// SsdCore: the logic of an ssdd. Messages of its owner (ssd/messages.h), ends of jobs and times come in by calls; messages go out
-// through Host, jobs through Disk (disk.h). It sees no file, no socket and no byte of a value: of the shards only the rings
-// (storage/shard_ring.h), of the owner's segment only offsets.
+// SsdCore: the logic of an ssdd. Callers pass in messages of the owner (ssd/messages.h), results of jobs and times; messages go out through
+// Host, jobs through Disk (disk.h). It sees no file, no socket and no byte of a value, only the rings of the shards (storage/shard_ring.h)
+// and offsets in the owner's segment.
 //
 // Life of a persist
 //
@@ -10,45 +10,44 @@
 //                  └─► waiting ─────┘ │                   │
 //                         │           │                   │
 //                         └───────────┴───────────────────┴─ dead version, error, forget, owner gone ─► over: no entry
-//   writing ──stalled──► over, when the job has ended: its device does nothing, and its version is dead from there on
-//   waiting: a QueuedClaim. writing: the WriteGuard and a job; until it has ended the owner leaves the bytes in the segment what they are.
+//   writing ──stalled──► over when the job has ended: the device hangs, and the version is dead from then on
+//   waiting: a QueuedClaim. writing: the WriteGuard and a job; the owner leaves the bytes in the segment unchanged until it has ended.
 //   undecided: the CommitPin; the segment is not needed any more.
 // Life of a load
 //   load ──► reading ──► over                            the ReadPin and a job, which may write into the extent from `load` to `loaded`
 //
 // Invariants
-//   1. A guard lives as long as the job that uses its bytes: whatever happens to the version, the persist or the owner, it ends after
-//      Disk's answer.
-//   2. Each persist and load is answered exactly once while its owner is there, and after its job has ended. A load is `ok` only if
-//      its version has not been invalidated before the answer.
-//   3. What is undecided is neither read nor listed, nor told as evicted: the owner asks for an entry only after it has said
-//      `decided`, so a load that comes earlier is answered `miss`.
-//   4. A decided entry that ends without the owner's word (overwritten, damaged, unreadable) is told as evicted, once, at that moment,
-//      and before the `loaded` that found it damaged.
-//   5. A persist ends older versions of its key first of all, whatever becomes of it, so that no older one is read afterwards.
-//   6. Without an owner nothing is sent, nothing is written that was not being written, and nothing undecided is left.
-//   7. What a device does or does not do concerns what is on it, and nothing else: no count, turn or patience is shared between devices
-//      but for values that find no other place.
-// Why a list that is sent in pieces names exactly what was decided when it was asked for and has not ended: each ring is walked up to
-// where its head was, so nothing claimed later is met; what was claimed and not decided then is remembered and left out. Of the rest,
-// an entry that ends before the walk comes to it is not named; one that ends later is named first and told as evicted behind it, on
-// the same ordered channel, or the owner has ended it itself. After `done` of an invalidation nothing is named that it has ended, as
-// the walk sees the ring of the moment.
+//   1. A guard lives as long as the job that uses its bytes: it ends after Disk's answer, whatever happens to the version, persist or
+//      owner.
+//   2. ssdd answers each persist and load exactly once while its owner is there, after the job has ended. It answers a load `ok` only if
+//      the version has not been invalidated before the answer.
+//   3. An undecided entry is not read, listed or reported as evicted: the owner asks for an entry only after it has sent `decided`, so ssdd
+//      answers an earlier load with `miss`.
+//   4. When a decided entry ends without the owner's request (overwritten, damaged, unreadable), ssdd reports it as evicted, once, at that
+//      moment, and before the `loaded` that found it damaged.
+//   5. A persist first ends older versions of its key, whatever becomes of it, so that nobody reads an older one afterwards.
+//   6. Without an owner ssdd sends nothing, begins no write, and keeps nothing undecided.
+//   7. A device affects only its own entries and jobs: devices share no count, turn or patience, except for values that find no other
+//      place.
+// Why a list that is sent in pieces names exactly the entries that were decided when it was asked for and have not ended: the walk of each
+// ring stops where the head was then, so it meets nothing claimed later; claims undecided then are remembered and left out. An entry that
+// ends before the walk reaches it is not named. One that ends later is named first and reported as evicted behind that on the same ordered
+// channel, unless the owner itself has ended it. After `done` of an invalidation the list names nothing that it has ended, because the walk
+// sees the current ring.
 //
-// Values go to the device that has the fewest bytes to write, of those alike in turn, and on each to its shards in turn. So a slow one
-// holds no more of the memory than each of the others, and does not slow them down. Left out are shards that are too small or retired,
-// and devices that are out (outages.cpp):
+// A value goes to the device with the fewest bytes to write, round robin among equals, and there to the shards round robin. So a slow
+// device takes up no more memory than each of the others, and does not slow them down. Shards that are too small or retired, and devices
+// that are out (outages.cpp), are left out:
 //
 //   serving ──no space──────────────────────────────────► full ─────┐
-//      ▲ ────kDeviceErrors writes in a row have failed──► failing ──┤ after kPause one persist is let through and tried
+//      ▲ ────kDeviceErrors writes in a row have failed──► failing ──┤ after kPause ssdd lets one persist through as a probe
 //      │ ────as many reads, or: has ended no request ─────────────┐ │
 //      │     for kDevicePatience─► hung (tried when it has ended  │ │   given up: entries go, as if they were evicted; persists and loads
 //      │                           all of them) ────────given up ─┴─┤   under way are `stalled`
 //      └────────────────────────────it is written───────────────────┘
-//   gone: its files are not there any more. Given up, for good.
-// Whether a device does something is judged by its own requests alone: a write or read that moves bytes may take as long as it takes.
-// A shard whose writes have failed kWriteErrors times while others of its device are written is retired: nothing is written there any
-// more, its entries are read until they fail.
+//   gone: its files are not there any more; given up for good.
+// ssdd judges a device by its own requests alone; a write or read that moves bytes may take any time. It retires a shard whose writes have
+// failed kWriteErrors times while others of its device succeed: it writes nothing there any more, and reads its entries until they fail.
 //
 // Disk and Host never call back from within a call. One thread.
 #pragma once
@@ -72,17 +71,17 @@
 
 namespace fluxon::ssdd {
 
-// A persist is open until it is decided. An owner that has more at a time is told `tooMany`.
+// A persist is open until it is decided. ssdd answers more open persists with `tooMany`.
 constexpr size_t kMostPersists = 4096;
 constexpr size_t kMostLoads = 4096;  // of a device
-constexpr size_t kMostForgets = 64;  // the next one is done(tooMany) at once, before its jobs have ended
+constexpr size_t kMostForgets = 64;  // ssdd answers the next one with done(tooMany) at once, before its jobs have ended
 constexpr unsigned kWriteErrors = 3;
 constexpr unsigned kDeviceErrors = 3;
 constexpr Duration kPause = seconds(1);
 constexpr Duration kDevicePatience = seconds(4);
 constexpr Duration kTick = milliseconds(500);
 constexpr size_t kMostChecks = 4;
-// Entries that work() looks at for a list, and for a scrub: some 100 ns each.
+// Entries that work() visits at once for a list or a scrub: some 100 ns each.
 constexpr size_t kEntriesAtOnce = 1024;
 
 class Host {
@@ -137,11 +136,11 @@ class SsdCore {
   // Without an owner, and empty.
   SsdCore(const std::vector<ShardSpec>&, Disk&, Host&);
 
-  // The channel to an owner begins: only when drained. What is left of another owner's time is there for this one to list.
+  // An owner attaches: only when drained. It may list the entries that are left from an earlier owner.
   void ownerAttached(uint64_t segmentBytes);
   // The channel has ended.
   void ownerGone();
-  // Everything in the shards dies: only when drained.
+  // Drops everything in the shards: only when drained.
   void startOver();
   // No owner, and no job in flight: nothing of this process touches segment or shards.
   bool drained() const { return !attached_ && writes_.empty() && loads_.empty() && checks_.empty(); }
@@ -152,17 +151,16 @@ class SsdCore {
   void progress(JobId, uint64_t bytes, Time now);
   void readDone(JobId, const Error&, Time now);
   void checked(JobId, const Error&, Time now);
-  // Time goes by. To be called each kTick.
+  // Call this every kTick.
   void tick(Time now);
-  // The files of a device are not to be found any more.
+  // Somebody has removed the files of a device.
   void deviceGone(DeviceIndex, Time now);
 
-  // A list, a scrub, and what is given up go on by work(), a piece for each call: as soon as hasWork(), or later, while much waits to be
-  // sent.
+  // work() does a piece of a list, a scrub, or the giving up of entries. Call it when hasWork(), or later while many messages wait.
   bool hasWork() const;
   void work();
 
-  // Committed ones.
+  // Committed entries.
   size_t entries() const;
   bool hasEntries() const { return entries() > 0; }
   // No persist succeeds: each device is out, or no shard is left.

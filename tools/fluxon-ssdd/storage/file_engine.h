@@ -1,12 +1,12 @@
-// Asynchronous reads and writes in the files of one device. Two engines stand behind the seam: io_uring, and a pool of threads with
-// plain pread and pwrite where the kernel refuses io_uring.
+// FileEngine: asynchronous reads and writes in the files of one device. There are two engines: io_uring, and a pool of threads with plain
+// pread and pwrite where the kernel refuses io_uring.
 //
 //             submit            start, wait              wait
 //   caller ───────────► queued ─────────────► in flight ──────► caller     who owns the buffers: the caller, the engine, the kernel
 //                          └───── cancel, close: ECANCELED ───────┘
 //
 // Invariants
-// 1. A request that submit() has taken comes back from wait() or close() as one completion, never as none and never as two.
+// 1. wait() or close() returns exactly one completion for each request that submit() has taken.
 // 2. From submit() until that completion is in the caller's hands the buffers of the request stay where they are, and nobody reads
 //    those of a read or changes those of a write: the kernel may touch them at any time, and cancelling does not end that. close()
 //    and the destructor therefore return when the last operation in flight has ended, however long the device takes.
@@ -91,7 +91,7 @@ class FileEngine {
   // "io_uring", "threads".
   virtual const char* name() const = 0;
 
-  // How requests name this file from now on; the descriptor itself where the engine has no table or no room in it. A file of the
+  // Returns the name of the file for requests: the descriptor itself if the engine has no table or no room in it. A file of the
   // table stays open, with its locks, until the engine has ended, whatever happens to the descriptor.
   virtual FileRef addFile(int fd) = 0;
   // Single buffers that lie inside, up to 1 GiB, are not looked up and pinned for each operation. The memory stays pinned, and means the
@@ -106,7 +106,7 @@ class FileEngine {
   [[nodiscard]] virtual bool submit(const Request&) = 0;
   // Starts what the depth allows; does not block.
   virtual void start() = 0;
-  // What is queued with this tag will complete with ECANCELED. What is in flight goes on: a disk does not take an order back.
+  // Queued requests with this tag complete with ECANCELED. Operations in flight go on: a disk takes no request back.
   virtual void cancel(uint64_t tag) = 0;
   // Starts what the depth allows, blocks until `count` completions are there (fewer if fewer are pending) or it is `until`, and
   // appends all there are. With a count of 0 it does not block.

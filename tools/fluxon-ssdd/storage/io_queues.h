@@ -1,5 +1,5 @@
-// The requests of one engine: the read and the write queue, what is in flight, and the completions that nobody has fetched. Both
-// engines choose here what starts next (file_engine.h, invariant 4). No thread of its own and no lock.
+// IoQueues: the requests of one engine: the read queue, the write queue, operations in flight, and completions not fetched yet. It chooses
+// the next operation for both engines (file_engine.h, invariant 4). No thread of its own and no lock.
 #pragma once
 
 #include <deque>
@@ -16,13 +16,13 @@ class IoQueues {
 
   // False: full.
   bool submit(const Request&);
-  // True if there is a completion more.
+  // True: there is one more completion.
   bool cancel(uint64_t tag);
   void cancelQueued();
 
-  // The operation whose next call is to be made now; null if there is none or the depth is reached.
+  // The operation whose next system call the engine makes now; null: there is none, or the depth is reached.
   Operation* next();
-  // The call of an operation that next() gave out has returned. True: the operation has ended, and is gone.
+  // The system call of an operation from next() has returned. True: the operation has ended and is gone.
   bool returned(Operation&, int64_t result);
 
   bool canStart() const { return !again_.empty() || (queued() > 0 && inFlight() < depth_); }

@@ -1,7 +1,7 @@
-// One request on its way through an engine: what has been moved, and what is to be asked of the kernel next.
+// Operation: one request on its way through an engine: the bytes moved so far, and the next call to the kernel.
 //
-// A transfer that was cut short goes on from the last whole block, as O_DIRECT wants it: bytes of a block that came in part are
-// moved again. One that gets no farther than the one before it has met the end of the file.
+// After a short transfer it resumes at the last whole block, as O_DIRECT requires, and moves the bytes of a partial block again. If a call
+// gets no farther than the one before, the operation has met the end of the file.
 #pragma once
 
 #include "file_engine.h"
@@ -11,7 +11,7 @@ namespace fluxon::ssdd {
 class Operation {
  public:
   enum class Step { again, done };
-  // Without a byte in between; the device is then taken to have failed.
+  // Retries without progress; after them the device counts as failed.
   static constexpr unsigned kMostRetries = 1000;
 
   Operation(const Request&, size_t alignment);
@@ -21,12 +21,12 @@ class Operation {
   FileRef file() const { return file_; }
   uint64_t tag() const { return tag_; }
 
-  // The next call: at this offset, into or from these. `vectored` is how the request came.
+  // The next call: its offset and buffers. `vectored`: the request came as a list of parts.
   bool vectored() const { return !parts_.empty(); }
   uint64_t offset() const { return offset_ + from_; }
   std::span<const iovec> left() const { return vectored() ? std::span(parts_).subspan(part_) : std::span(&single_, 1); }
 
-  // What the call returned: bytes, or a negative errno.
+  // The call has returned: bytes, or a negative errno.
   Step advance(int64_t result, IoCounters&);
   Completion completion() const { return {tag_, reached_, error_}; }
 

@@ -117,7 +117,7 @@ ShardRing::~ShardRing() {
   }
 }
 
-// The oldest entry is gone.
+// The tail has passed the oldest entry.
 void ShardRing::pass() {
   Entry& oldest = entries_.front();
   for (Walk* walk : walks_) {
@@ -136,7 +136,7 @@ void ShardRing::pass() {
   entries_.pop_front();
 }
 
-// Passes entries until `bytes` fit at `begin`. False: the oldest one is held.
+// Moves the tail past entries until `bytes` fit at `begin`. False: a guard holds the oldest one.
 bool ShardRing::makeRoom(uint64_t bytes, uint64_t& begin) {
   const uint64_t offset = head_ % capacity_;
   begin = offset + bytes > capacity_ ? head_ + (capacity_ - offset) : head_;
@@ -159,7 +159,7 @@ WriteGuard ShardRing::grant(std::list<Entry>& from, uint64_t begin) {
   return WriteGuard(entry);
 }
 
-// Dead claims that still wait hold nobody up.
+// Skips dead claims that still wait, so that they hold nobody up.
 std::list<Entry>::iterator ShardRing::firstWaiting() {
   auto at = waiting_.begin();
   while (at != waiting_.end() && at->state == EntryState::dead) ++at;
@@ -194,8 +194,8 @@ Claim ShardRing::retry(QueuedClaim claim) {
     first.splice(first.end(), waiting_, claim.at_);
     return grant(first, begin);
   }
-  // A key that is read without a pause would hold the writer up for good. Not before the master knows of it: evicted comes after
-  // committed.
+  // Without this, a key that is read without a pause would hold the writer up for good. An entry leaves only after the master knows of it,
+  // since ssdd reports evicted after committed.
   Entry& oldest = entries_.front();
   if (oldest.state == EntryState::committed && oldest.commitPins == 0) {
     oldest.state = EntryState::leaving;

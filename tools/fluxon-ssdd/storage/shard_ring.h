@@ -1,9 +1,9 @@
-// ShardRing: what lies where in one shard file; KeyIndex: which entry of any ring is the newest version of a key.
+// ShardRing: the layout of one shard file (a log that wraps); KeyIndex: the newest version of each key over all rings.
 //
-// A ring gives each record a contiguous run of blocks and goes forward only. Positions count bytes since the ring was made and
-// never wrap; position p lies at byte p mod capacity of the file. Entries lie between tail (the oldest one's begin) and head in the
-// order in which they were given out. A record that does not fit before the end of the file begins at the file's beginning; the
-// rest at the end belongs to no entry. What head needs, tail frees: the oldest entries are passed until the new record fits.
+// A ring gives each record a contiguous run of blocks and moves forward only. Positions count bytes since the ring was made and never wrap;
+// position p lies at byte p mod capacity of the file. Entries lie between tail (the begin of the oldest) and head in the order in which the
+// ring gave them out. A record that does not fit before the end of the file begins at the file's beginning; no entry has the rest at the
+// end. The tail makes room for the head: it passes the oldest entries until the new record fits.
 //
 //          no room yet            it is the first      commit            a writer waits for its readers
 //   claim ------------> waiting ------------> writing ----------> committed -------------> leaving
@@ -12,27 +12,27 @@
 //                          | given up, invalid,    | invalid,         | newer claim           | newer claim
 //                          v newer claim           v newer claim      v                       v
 //                        dead                    dead               dead                    dead
-// Who owns the bytes: waiting, it has none; writing, the WriteGuard, whose I/O may be in flight; committed, whoever has pinned them,
-// and nobody writes; leaving, readers that have pinned them, and no new ones; dead, guards that are left, else nobody. The tail passes
-// committed, leaving and dead entries that no guard holds; then they are gone.
+// Who owns the bytes. waiting: the entry has none yet. writing: the WriteGuard, whose I/O may be in flight. committed: all pins; nobody
+// writes. leaving: read pins that are left; there are no new ones. dead: guards that are left, else nobody. The tail passes committed,
+// leaving and dead entries that no guard holds; then they are gone.
 //
 // Invariants
 //   1. head - tail <= capacity; entries do not overlap in position, so not in the file either; each begins and ends with a block and
 //      lies in one piece.
-//   2. An entry that a guard holds (WriteGuard, CommitPin, ReadPin) is not passed by tail.
+//   2. The tail passes no entry that a guard holds (WriteGuard, CommitPin, ReadPin).
 //   3. The index has at most one entry a key, and no dead one. A version that is not newer than the index's is refused, and a newer
 //      one makes the older dead before anything else is looked at: when the newer version does not come to the disk, the older one is
 //      not readable either. The index does not remember the dead: an older version that is claimed after them is committed, and
 //      the master does not take it (CommitPin::ignored).
 //   4. Every committed entry ends in exactly one way: told as evicted (takeEvicted), or made dead by its put_id (invalidate, drop,
 //      newer claim).
-//   5. Waiting claims are served in the order in which they came; nobody overtakes them.
-// Why no reader sees overwritten bytes: bytes of an entry [b, e) are written again only by an entry that ends above b + capacity (1).
-// claim() gives such a position out only after tail has passed b, which by (2) it cannot while the reader's pin lives. The
-// pin begins when the entry is in the index, committed, so not passed yet, and on the one thread of the ring nothing comes between
-// that look and the pin. So all I/O between pin and unpin reads the bytes that the entry's own writer has written in full: commit()
-// is called after the last of them. The same argument with WriteGuard says that two writes never overlap, also when the first one's
-// entry has died meanwhile: whoever has I/O in flight keeps its guard until the completion is there.
+//   5. The ring serves waiting claims in the order in which they came; nobody overtakes them.
+// Why no reader sees overwritten bytes: only an entry that ends above b + capacity writes the bytes of an entry [b, e) again (1). claim()
+// gives out such a position only after the tail has passed b, which it cannot while the reader's pin lives (2). The pin begins while the
+// entry is in the index and committed, so not passed yet, and on the ring's one thread nothing comes between that look and the pin. So all
+// I/O between pin and unpin reads the bytes that the entry's own writer has written in full, since commit() comes after the last of them.
+// The same argument with WriteGuard shows that two writes never overlap, even if the first one's entry has died meanwhile: whoever has I/O
+// in flight keeps its guard until the completion is there.
 //
 // Thread: one for all rings of an index. No clock, no I/O, no call back into the caller. Guards end before their ring, rings before
 // their index. Walks end before their ring.
