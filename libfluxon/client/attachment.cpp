@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/extent.h"
 #include "shm/node_socket.h"
 #include "shm/segment_format.h"
 #include "shm/time_namespace.h"
@@ -154,7 +155,7 @@ Error Attachment::map(const std::vector<shm::Descriptor>& descriptors, Time dead
   view_ = view.value();
   populatePages(directoryMap_.data(), directoryMap_.bytes(), MADV_POPULATE_READ, deadline);
   hazards_ = std::make_unique<shm::HazardTable>(file().hazards);
-  ring_ = std::make_unique<CommandRing>(file(), *view_.header, descriptors[4].get(), socket_.get());
+  ring_ = std::make_unique<CommandRing>(file(), *view_.header, CommandRing::Owner{.bell = descriptors[4].get(), .socket = socket_.get()});
   populated_ = std::vector<std::atomic<bool>>(view_.segmentBytes / kGranule + 1);
   return {};
 }
@@ -273,7 +274,7 @@ Error Attachment::mapWritable(Time deadline) {
 }
 
 void Attachment::populate(const char* place, uint64_t bytes, Time deadline) {
-  if (bytes < 4096) return;
+  if (bytes < kLargeStep) return;
   char* const base = writableBase_.load(std::memory_order_acquire);
   const auto offset = static_cast<uint64_t>(place - base);
   // A granule at a time, once.

@@ -22,9 +22,9 @@ constexpr int kSpins = 1000;                    // before somebody who is waited
 unsigned threadNumber() {
   static std::atomic<unsigned> next{0};
   static thread_local const unsigned mine = next.fetch_add(1, std::memory_order_relaxed);
-  return mine % 8;
+  return mine % shm::kHazardShards;
 }
-static_assert(shm::kHazardShards == 8 && shm::kCounterShards == 8 && shm::kTouchShards == 8);
+static_assert(shm::kCounterShards == shm::kHazardShards && shm::kTouchShards == shm::kHazardShards);
 
 void add(shm::Word& counter, uint64_t n) { counter.fetch_add(n, std::memory_order_relaxed); }
 

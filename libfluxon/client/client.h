@@ -151,7 +151,7 @@ class Client {
   std::string node_, name_;
   uint64_t forkGeneration_ = 0;
   std::atomic<Set*> set_{nullptr};
-  Gate gates_[8];
+  Gate gates_[shm::kHazardShards];  // by thread number
   std::atomic<uint64_t> epoch_{0};  // its lowest bit is the side through which gates are entered
   Attachment::As as_ = Attachment::As::client;
   std::mutex mutex_;  // changes of the set, and what is below

@@ -29,8 +29,8 @@ uint32_t of(shm::CommandState state) { return static_cast<uint32_t>(state); }
 
 }  // namespace
 
-CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, int bell, int socket)
-    : file_(file), header_(header), life_(header.life.load()), bell_(bell), socket_(socket), spin_(processors() > 2) {
+CommandRing::CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, Owner owner)
+    : file_(file), header_(header), life_(header.life.load()), bell_(owner.bell), socket_(owner.socket), spin_(processors() > 2) {
   // Giving a slot or a grant back needs no memory.
   free_.reserve(shm::kCommandSlots);
   abandoned_.reserve(shm::kCommandSlots);

@@ -36,8 +36,12 @@ struct Call {
 
 class CommandRing {
  public:
-  // `bell`: the owner's eventfd; `socket`: ends when the owner ends. Both stay the caller's.
-  CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, int bell, int socket);
+  // Descriptors, which stay the caller's: the owner's eventfd, and the socket that ends when the owner ends.
+  struct Owner {
+    int bell;
+    int socket;
+  };
+  CommandRing(shm::ClientFile& file, const shm::DirectoryHeader& header, Owner owner);
 
   // Blocks until the answer or the deadline. timedOut (what is known about why is in the detail), outcomeUnknown (the owner has ended):
   // the command was submitted; what it would have granted is undone, a change of the cache may or may not happen. tooMany (no command

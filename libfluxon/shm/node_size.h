@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/extent.h"
 #include "base/size.h"
 #include "shm/client_format.h"
 #include "shm/directory_writer.h"
@@ -17,7 +18,7 @@ constexpr uint64_t kFilesPerNode = 7;
 
 // Segment, directory and keys, which are reserved at start.
 inline uint64_t bytesPerNode(uint64_t segmentBytes, uint64_t maxKeys) {
-  const uint64_t data = alignUp(segmentBytes, 4096);
+  const uint64_t data = alignUp(segmentBytes, kLargeStep);
   const DirectoryWriter::Shape shape = DirectoryWriter::shapeFor(maxKeys, data);
   return kSegmentDataOffset + data + directoryFileBytes(shape.buckets, shape.overflowSlots) + keysFileBytes(shape.keysBytes);
 }

@@ -126,7 +126,7 @@ TEST_CASE("threads that share a command ring get their own answers, and abandone
   int sockets[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
   const Descriptor ours(sockets[0]), theirs(sockets[1]), bell(bell::make());
-  client::CommandRing ring(*file, *node.memory.header, bell.get(), ours.get());
+  client::CommandRing ring(*file, *node.memory.header, {.bell = bell.get(), .socket = ours.get()});
   std::atomic<bool> stop{false};
 
   // An owner's side in small: takes commands, answers each with its own value, after a while for those that ask for it.

@@ -107,7 +107,7 @@ void MasterCore::handle(Member& member, std::vector<rpc::Request> requests, Oper
       FLUXON_MARK("master: a request of a life that has ended");
       out_.refuse(member, request.id, Code::fenced);
     } else if (key && key->size() > kMaxKeyBytes) {
-      out_.refuse(member, request.id, Code::invalidKey, "longer than 4096 bytes");
+      out_.refuse(member, request.id, Code::invalidKey, "longer than " + std::to_string(kMaxKeyBytes) + " bytes");
     } else {
       dispatch(member, request, now);
     }

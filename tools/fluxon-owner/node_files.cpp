@@ -72,7 +72,7 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   Result<shm::LockFile> lock = shm::LockFile::acquire(files->file("lock"), "node " + node);
   if (!lock) return lock.error();
   files->lock_ = std::move(lock).value();
-  files->shape_ = shm::DirectoryWriter::shapeFor(config.maxKeys, alignUp(config.segmentBytes, 4096));
+  files->shape_ = shm::DirectoryWriter::shapeFor(config.maxKeys, alignUp(config.segmentBytes, kLargeStep));
   if (Error error = files->takeOver(config, incarnation); !error.ok()) {
     if (!files->ours_ && files->bytesOnDisk() > 0) error.detail += " (the files of the last life are kept)";
     return error;

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/size.h"
+#include "shm/client_format.h"
 #include "shm/paths.h"
 #include "shm_files.h"
 #include "value_io.h"
@@ -17,7 +18,6 @@
 namespace fluxon::ctl {
 namespace {
 
-constexpr uint64_t kInline = 4096;          // values up to here travel with the command
 constexpr uint64_t kPage = 1000;            // keys of a listing at a time
 constexpr uint64_t kUnknownSegment = kGiB;  // of stdin that is read to a node whose segment cannot be asked
 
@@ -94,7 +94,7 @@ int put(Connection& connection, const Options& options, const Input& input) {
                        options.replicas};
   PutResult result;
   uint64_t bytes = input.size();
-  if (bytes > kInline) {
+  if (bytes > shm::kInlineValueBytes) {
     std::optional<Grant> grant = client.putStart(key, bytes, how, &result.outcome);
     if (grant) {
       if (const Error error = input.fill(grant->bytes()); !error.ok()) return fail(error);
