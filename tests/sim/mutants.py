@@ -54,7 +54,7 @@ MUTANTS = [
     (
         "an owner serves before all of its pages are answered",
         OWNER + "inventory.cpp",
-        "if (!allListed_ || !pages_.empty()) return;",
+        "if (state_ != State::sent || !pages_.empty()) return;",
         "if (page.pages == 0) return;",
     ),
     (

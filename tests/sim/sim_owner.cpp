@@ -83,7 +83,7 @@ void SimOwner::start() {
   if (leftBehind_) {
     awaitLocks();
     later(world_.lease(), [this] {
-      if (leftBehind_) core_->ssdExpected(false);
+      if (leftBehind_) core_->ssdNotComing();
     });
   }
   while (clients_.size() < 2) attach();
@@ -524,7 +524,7 @@ void SimOwner::calm() {
   for (const uint64_t id : std::exchange(adrift_, {})) core_->fetched(id, {Code::unavailable, "ssdd has ended"}, scheduler_.now());
   if (!std::exchange(leftBehind_, false)) return;
   core_->clientGone(owner::kSsdWriter, scheduler_.now());
-  core_->ssdExpected(false);
+  core_->ssdNotComing();
 }
 
 void SimOwner::awaitLocks() {

@@ -1,4 +1,4 @@
-// One message with descriptors, on a unix socket: how clients and ssdd get the files of an owner.
+// One message with descriptors on a unix socket (SCM_RIGHTS): so an owner hands its files to clients and to ssdd.
 #pragma once
 
 #include <sys/socket.h>

@@ -38,7 +38,7 @@ ClientRing::Next ClientRing::next(uint32_t& slot, Command& command) {
   const uint32_t tail = file_.ring.tail.load(std::memory_order_seq_cst);
   if (tail == head_) return Next::nothing;
   if (tail - head_ > shm::kCommandSlots) {
-    // Nonsense: skip to what it says now.
+    // The client wrote nonsense: go on from the tail that it names now.
     head_ = tail;
     file_.ring.head.store(head_, std::memory_order_release);
     return Next::refused;
@@ -52,7 +52,7 @@ ClientRing::Next ClientRing::next(uint32_t& slot, Command& command) {
   if (!abandoned && state != shm::CommandState::submitted) return Next::refused;
   running_[slot] = true;
   const shm::CommandRequest request = from.request;
-  // The copy is what counts: the compiler may not look at the client's memory again.
+  // Only the copy counts: the compiler must not read the client's memory again.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   const auto kind = static_cast<shm::CommandKind>(request.kind);
   if (request.keyBytes > kMaxKeyBytes || request.extraBytes > shm::kPayloadBytes - kMaxKeyBytes ||
@@ -111,7 +111,7 @@ bool ClientRing::answer(uint32_t index, const Answer& from) {
   return true;
 }
 
-// A free word of the client names the slot from now on; 0: it has none.
+// Makes a free held word of the client name the slot, and returns its number; 0: the client has no free one.
 uint32_t ClientRing::hold(uint64_t slotRef) {
   shm::HeldTable& held = file_.held;
   for (uint32_t n = 0; n < shm::kHeldWords; ++n) {

@@ -1,10 +1,10 @@
-// ClientRing: the owner's end of one client's file: commands out of its ring, answers back into their slots, held words, touches.
-// The client may write any byte of the file at any moment, so nothing in it is believed.
+// ClientRing: the owner's end of one client's file. It takes commands out of the ring, writes answers back into their slots, sets held
+// words and reads touches. The client may write any byte of the file at any moment, so the owner believes none of them.
 //
 // Invariants
-//   1. What a client wrote is copied once and then checked; a command that does not hold together is answered `protocol`.
-//   2. A command slot is run at most once between two answers, whatever the ring says.
-//   3. Nothing outside of the file is read or written on the word of the client.
+//   1. The owner copies once what a client wrote, and checks the copy. It answers `protocol` to a command that does not hold together.
+//   2. The owner runs a command slot at most once between two answers, whatever the ring says.
+//   3. The owner reads and writes nothing outside of the file on the word of the client.
 // One thread (the control thread).
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace fluxon::owner {
 
-// What a caller that has given up still wants done: it has parted with a grant. A commit that nobody waits for any more gives its
-// grant back. False: nothing.
+// Turns the command of a caller that has given up into what is still to be done. Its grant must come back, so a commit becomes an abort.
+// False: nothing is to be done.
 bool afterwards(shm::CommandKind&);
 
 class ClientRing {
@@ -25,8 +25,8 @@ class ClientRing {
   // Over a file that the owner has laid out, and keeps mapped; touches that are in it already count as seen.
   explicit ClientRing(shm::ClientFile&);
 
-  // The next command and its slot. over: one that nobody waits for any more, and of which nothing is to be done; refused: what came
-  // made no sense. Both are answered already, if they had a slot.
+  // Takes the next command and its slot. over: its caller has given up, and nothing is to be done; refused: it made no sense. The caller
+  // of next() answers neither.
   enum class Next { nothing, command, over, refused };
   Next next(uint32_t& slot, Command&);
   bool more() const;
@@ -35,8 +35,9 @@ class ClientRing {
 
   // Held words in use.
   size_t held() const;
-  // Calls each(slot of the directory) for what the client has read since the last call: of each shard the newest ones first, `most`
-  // in all, shared out over the shards; the rest counts as seen. The numbers are the client's. How many there were.
+  // Calls each(slot of the directory) for what the client has read since the last call: `most` slots at most, shared out over the
+  // shards, the newest ones of each shard first. The rest counts as seen. The client chose the numbers: `each` checks them. Returns how
+  // many there were.
   template <class Each>
   uint32_t takeTouches(uint32_t most, Each each) {
     uint64_t heads[shm::kTouchShards];

@@ -143,7 +143,7 @@ kj::Promise<void> Clients::accept() {
     if (!socket) break;
     tasks_->add(converse(std::move(socket)));
   }
-  // Out of descriptors: connections that wait ring no bell again.
+  // Out of descriptors: the listener does not become readable again for connections that wait already, so look again later.
   if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
     const std::string line = waits_.line(std::string("clients wait: ") + std::strerror(errno), bootTime());
     if (!line.empty()) log::warn(line);
@@ -152,7 +152,7 @@ kj::Promise<void> Clients::accept() {
   return listenerObserver_->whenBecomesReadable().then([this] { return accept(); });
 }
 
-// A connection that has not attached yet: its first message decides.
+// Serves a connection that has not attached yet: its first message tells what it is.
 kj::Promise<void> Clients::converse(shm::Descriptor socket) {
   union First {
     shm::AttachRequest client;
@@ -187,57 +187,74 @@ kj::Promise<void> Clients::converse(shm::Descriptor socket) {
   return kj::READY_NOW;
 }
 
-// A client whose socket has ended, or that is of the last life, has no place, but for so many files at most.
-bool Clients::full(bool owner) const {
-  const uint64_t places = owner ? kMostOwners : maxClients_;
+// A client whose socket has ended takes no place, only one of a larger number of files; a client of the last life takes neither.
+bool Clients::full(Client::Kind kind) const {
+  const uint64_t places = kind == Client::Kind::owner ? kMostOwners : maxClients_;
   uint64_t connected = 0, files = 0;
   for (const auto& [id, client] : clients_) {
-    if (!client.attached || client.owner != owner) continue;
+    if (client.kind != kind) continue;
     ++files;
     connected += bool(client.socket);
   }
   return connected >= places || files >= places * kFilesPerPlace;
 }
 
+struct Clients::Handover {
+  shm::Descriptor file;  // our own description of the client's file
+  shm::MappedFile map;
+  shm::Descriptor theirs;  // the client's description of it: locked here, and kept by nobody but the client
+  shm::Descriptor directory, keys, segment, bell;
+};
+
+// Makes a client's file and opens what the client gets with it. After an error nothing of it is left.
+Result<Clients::Handover> Clients::makeFiles(const std::string& path) const {
+  Result<shm::Descriptor> file = shm::createFile(path, sizeof(shm::ClientFile), files_.group() >= 0 ? 0640 : 0600, files_.group());
+  if (!file) return file.error();
+  const auto fail = [&](Error error) {
+    ::unlink(path.c_str());
+    return error;
+  };
+  Result<shm::MappedFile> map = shm::MappedFile::map(file->get(), shm::Access::readWrite, path);
+  if (!map) return fail(map.error());
+  Handover made;
+  made.file = std::move(file).value();
+  made.map = std::move(map).value();
+  const auto open = [&](shm::Descriptor& to, const std::string& from, shm::Access access) -> Error {
+    Result<shm::Descriptor> opened = shm::openFile(from, access);
+    if (!opened) return opened.error();
+    to = std::move(opened).value();
+    return {};
+  };
+  Error error = open(made.theirs, path, shm::Access::readWrite);
+  if (error.ok()) error = open(made.directory, files_.file("directory"), shm::Access::readOnly);
+  if (error.ok()) error = open(made.keys, files_.file("keys"), shm::Access::readOnly);
+  if (error.ok()) error = open(made.segment, files_.file("segment"), shm::Access::readOnly);
+  if (!error.ok()) return fail(std::move(error));
+  made.bell = shm::Descriptor(bell::make());
+  if (!made.bell) return fail(systemError("eventfd", errno));
+  if (::flock(made.theirs.get(), LOCK_EX | LOCK_NB) != 0) return fail(systemError("flock " + path, errno));
+  return made;
+}
+
 void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request, Try tried) {
   const auto refuse = [&](const Error& error) {
-    // What is lacking may be what those have who have ended since somebody looked.
+    // Clients that have ended since the last look may still have what is lacking.
     if (tried == Try::first && lookAtEnded() > 0) return attach(socket, request, Try::again);
     ++refused_;
     log::warn("a client may not attach: " + error.message());
     sendMessage(socket.get(), makeReply(error.code, ClientId(), request.number, error.detail), nullptr, 0);
   };
-  const bool owner = is(request, shm::AttachKind::attachOwner);
-  if (full(owner))
+  const Client::Kind kind = is(request, shm::AttachKind::attachOwner) ? Client::Kind::owner : Client::Kind::client;
+  if (full(kind))
     return refuse({Code::tooMany, "node " + files_.node() + " has " + std::to_string(maxClients_) + " clients (max_clients)"});
   const ClientId id(nextId_++);
   const std::string path = files_.file("client-" + std::to_string(id.value));
-  Result<shm::Descriptor> file = shm::createFile(path, sizeof(shm::ClientFile), files_.group() >= 0 ? 0640 : 0600, files_.group());
-  if (!file) return refuse(file.error());
-  Result<shm::MappedFile> map = shm::MappedFile::map(file->get(), shm::Access::readWrite, path);
-  // The client's description: locked here, kept by nobody but the client.
-  Result<shm::Descriptor> theirs = shm::openFile(path, shm::Access::readWrite);
-  const auto open = [&](const char* name) { return shm::openFile(files_.file(name), shm::Access::readOnly); };
-  Result<shm::Descriptor> directory = open("directory"), keys = open("keys"), segment = open("segment");
-  shm::Descriptor bell(bell::make());
-  const Error noBell = bell ? Error{} : systemError("eventfd", errno);
-  if (!map || !theirs || !directory || !keys || !segment || !bell) {
-    ::unlink(path.c_str());
-    return refuse(!map         ? map.error()
-                  : !theirs    ? theirs.error()
-                  : !directory ? directory.error()
-                  : !keys      ? keys.error()
-                  : !segment   ? segment.error()
-                               : noBell);
-  }
-  if (::flock(theirs->get(), LOCK_EX | LOCK_NB) != 0) {
-    ::unlink(path.c_str());
-    return refuse(systemError("flock " + path, errno));
-  }
+  Result<Handover> made = makeFiles(path);
+  if (!made) return refuse(made.error());
   ucred peer{};
   socklen_t length = sizeof peer;
   ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
-  auto& header = reinterpret_cast<shm::ClientFile*>(map->data())->header;
+  auto& header = reinterpret_cast<shm::ClientFile*>(made->map.data())->header;
   std::memcpy(header.file.magic, shm::kClientMagic, 8);
   header.file.version = shm::kFormatVersion;
   header.file.headerBytes = sizeof(shm::ClientHeader);
@@ -248,21 +265,21 @@ void Clients::attach(shm::Descriptor& socket, const shm::AttachRequest& request,
   header.attachedNs = bootTime().ns;
   std::memcpy(header.name, request.name, sizeof header.name - 1);
 
-  const int descriptors[shm::kAttachDescriptors] = {theirs->get(), directory->get(), keys->get(), segment->get(), bell.get()};
+  const int descriptors[shm::kAttachDescriptors] = {made->theirs.get(), made->directory.get(), made->keys.get(), made->segment.get(),
+                                                    made->bell.get()};
   if (!sendMessage(socket.get(), makeReply(Code::ok, id, request.number, ""), descriptors, shm::kAttachDescriptors)) {
     ::unlink(path.c_str());
     return;
   }
   Client& client = clients_[id];
   client.id = id;
-  client.map = std::make_shared<ClientMap>(std::move(map).value());
+  client.map = std::make_shared<ClientMap>(std::move(made->map));
   client.ring.emplace(client.shared());
-  client.file = std::move(file).value();
+  client.file = std::move(made->file);
   client.socket = std::move(socket);
-  client.bell = std::move(bell);
+  client.bell = std::move(made->bell);
   client.pid = peer.pid;
-  client.attached = true;
-  client.owner = owner;
+  client.kind = kind;
   using Observer = kj::UnixEventPort::FdObserver;
   client.observer = kj::heap<Observer>(daemon_.port(), client.socket.get(), Observer::OBSERVE_READ);
   client.bellObserver = kj::heap<Observer>(daemon_.port(), client.bell.get(), Observer::OBSERVE_READ);
@@ -347,7 +364,7 @@ kj::Promise<void> Clients::lookUntilGone(ClientId id, kj::Duration pause) {
   return daemon_.timer().afterDelay(pause).then([this, id, pause] { return lookUntilGone(id, pause * 2); });
 }
 
-// How many of them are gone.
+// Looks at the locks of clients whose sockets have ended. Returns how many of these are gone.
 size_t Clients::lookAtEnded() {
   std::vector<ClientId> ids;
   for (const auto& [id, client] : clients_) {
@@ -369,7 +386,7 @@ kj::Promise<void> Clients::sweep() {
 
 kj::Promise<void> Clients::ringing(Client& client) {
   return client.bellObserver->whenBecomesReadable().then([this, &client] {
-    // One look for all that have rung in this turn.
+    // One look serves all clients that have rung in this turn of the loop.
     if (!std::exchange(looks_, true)) tasks_->add(kj::evalLater([this] { look(); }));
     return ringing(client);
   });
@@ -386,17 +403,17 @@ void Clients::look() {
     if (more) asleep.store(0, std::memory_order_seq_cst);
   }
   if (!more) return;
-  // By the timer, which is looked at together with sockets and signals: rings that are never empty keep nobody else waiting.
+  // The loop looks at the timer together with sockets and signals, so rings that are never empty keep nobody else waiting.
   looks_ = true;
   tasks_->add(daemon_.afterLook().then([this] { look(); }));
 }
 
-// Runs at most `limit` commands, in turn over the clients. True: there are more.
+// Runs at most `limit` commands, round-robin over the clients. True: there are more.
 bool Clients::drain(size_t limit) {
   size_t left = limit;
   bool more = false;
   inTurn(clients_, ClientId(served_), [&](ClientId id, Client& client) {
-    if (!client.attached || client.broken) return true;
+    if (client.kind == Client::Kind::ofLastLife || client.broken) return true;
     const size_t before = left;
     more |= drainOne(client, left);
     if (left != before) served_ = id;

@@ -1,20 +1,20 @@
-// Clients: the owner's side of clients: attaching, whose ring is read when (client_ring.h), ends.
+// Clients: attaches the clients of this owner, reads their rings in turn (client_ring.h), and notices their ends.
 //
 // Life of a client:   attached, adopted ──(its flock is free)──► gone: grants aborted, holds and hazards over, file removed
 //   The flock lies on an open file description that only the client has: this process opened the file a second time, locked
 //   that description, handed it over and closed its copy. The client maps it and closes it; the mapping keeps it. So the lock is
-//   free exactly when no process maps the file any more (forked children that keep the mapping count). The end of the socket
-//   says when to look, and again after pauses that grow; else we look once a second. A socket alone proves nothing: fork, exec and
+//   free exactly when no process maps the file any more (forked children that keep the mapping count). The owner looks at the lock
+//   when the socket ends, then after growing pauses, and once a second in any case. A socket alone proves nothing: fork, exec and
 //   closefrom end it too.
 //
-//   A client whose file has been cut short is not heard any more. What it was granted stays its own until its lock is free, since it may
-//   be writing there; what it held is let go.
+//   The owner runs no more commands of a client whose file has been cut short. Its grants stay until its lock is free, since it may be
+//   writing there; its holds end.
 //
-// Invariant: controlAsleep is 1 while no one looks at the rings: it is set before the last look (seq_cst on both sides), so a client
-// that saw 0 is seen by that look, and one that saw 1 rings its bell.
-//   Each client has a bell of its own, an eventfd, so that none can take what another has rung. Nobody reads it: epoll tells each
-//   write of it, whatever the counter is, and no read can block on an open file description whose flags are the client's to change.
-// Fairness: a look runs kSlice commands at most, and begins behind the client that was served last.
+// Invariant: controlAsleep is 1 while the owner does not look at the rings. The owner sets it before its last look (seq_cst on both
+// sides), so that look sees a client that read 0, and a client that read 1 rings its bell.
+//   Each client has a bell (an eventfd) of its own, so that no client can take the ring of another. The owner never reads a bell: epoll
+//   reports each write whatever the counter is, and a read could block, since the client may change the flags of the shared description.
+// Fairness: a look runs kSlice commands at most and begins behind the client that was served last (round-robin).
 // One thread (the control thread); scans of hazards share the mappings through shared_ptr.
 #pragma once
 
@@ -71,8 +71,8 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   Clients(rpc::Daemon&, NodeFiles&, uint64_t maxClients, Events);
   ~Clients();
 
-  // Clients of the last life that still map their files: what they hold is counted by every scan until they let go. They cannot ask for
-  // anything; those that want to attach again. The ids of those that live. An error: a file that may be such a client's cannot be mapped.
+  // Adopts the clients of the last life that still map their files, and returns their ids: every scan counts what they hold until they
+  // let go. They can send no commands; to do so they attach again. Errors: a file that may be such a client's cannot be mapped.
   Result<std::set<uint64_t>> adopt();
   // Binds the socket and begins to accept.
   Error listen();
@@ -86,7 +86,7 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   size_t count() const { return clients_.size(); }
   size_t held() const;  // held words in use
   uint64_t refused() const { return refused_; }
-  // A client whose file has lost its name would not be found by the next life, which would then give away what that client holds.
+  // An error if the file of a client has lost its name: the next life would not find it, and would give away what that client holds.
   Error namesWhole() const;
 
  private:
@@ -98,9 +98,8 @@ class Clients final : private kj::TaskSet::ErrorHandler {
     kj::Own<kj::UnixEventPort::FdObserver> observer, bellObserver;
     kj::Promise<void> ringing = nullptr;  // waits for the bell
     std::optional<ClientRing> ring;
-    bool attached = false;  // in this life: its ring is read, unless
-    bool broken = false;    // its file has been cut short
-    bool owner = false;     // another owner, which copies
+    enum class Kind { ofLastLife, client, owner } kind = Kind::ofLastLife;  // owner: another owner, which copies
+    bool broken = false;                                                    // its file has been cut short
     pid_t pid = 0;
     shm::ClientFile& shared() const { return map->shared(); }
   };
@@ -112,7 +111,9 @@ class Clients final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> ringing(Client&);
   void look();
   enum class Try { first, again };
-  bool full(bool owner) const;
+  struct Handover;
+  bool full(Client::Kind) const;
+  Result<Handover> makeFiles(const std::string& path) const;
   void attach(shm::Descriptor& socket, const shm::AttachRequest&, Try);
   void handOverSegment(Client&, uint64_t number);
   void lookAt(ClientId);

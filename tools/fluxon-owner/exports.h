@@ -1,8 +1,8 @@
-// Exports: values of puts that are to lie at an owner of another host, which comes here for the bytes.
+// Exports: puts that clients filled here and whose values are to lie at an owner of another host, which fetches the bytes from here.
 //
 // Life of an export (its slot is pending all the while):
 //   readable, the put's submit ──the put has ended, or the term──► ending ──nobody reads it any more──► over: the slot is free
-//   Peers read the bytes, until the host says that none does (unexported).
+//   Peers may read the bytes until the host reports that none does (unexported).
 // One thread.
 #pragma once
 

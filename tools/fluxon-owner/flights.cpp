@@ -115,8 +115,8 @@ void Flights::arrived(const Flight& flight, const Interests& waited) {
   if (std::holds_alternative<Homecoming>(flight.purpose))
     publications_.submitted(flight.slot, retirement_.retireOlder(flight.slot, flight.putId));
   report(flight.purpose, Code::ok, Call::Slot{flight.slot});
-  // Those who waited had asked before the master named this version, or joined while no invalidation had closed the flight: what becomes
-  // of the copy does not concern them. Each holds it by a held word: the master has not decided, and nobody else finds it.
+  // The gets that waited had asked before the master named this version, or joined while no invalidation had closed the flight, so the
+  // master's decision about the copy does not matter to them. Each holds the slot by a held word: until that decision nobody finds it.
   for (const Interest& each : waited) {
     Answer answer;
     answer.slotRef = directory_.ref(flight.slot);
@@ -139,7 +139,7 @@ void Flights::failed(const Flight& flight, const std::string& key, const Error& 
   const std::string why = "node " + flight.node + ": " + error.message();
   const bool fromSsd = flight.source == shm::AnswerSource::ssd || flight.source == shm::AnswerSource::peerSsd;
   for (Interest& each : waited) {
-    // The master has heard that this SSD does not have the value; there are not many more that could have it.
+    // The master has heard that this SSD does not have the value, and few others could have it.
     if (fromSsd && ++each.command.ssdFailures > kMostSsdFailures) {
       FLUXON_MARK("owner: a get is given up after several SSDs");
       host_.answerCode(each.caller, Code::unavailable, why);
@@ -166,7 +166,7 @@ void Flights::landed(uint32_t slot, const rpc::Reply& reply, Time now) {
   const std::optional<uint32_t> present = directory_.committed(key, directory_.hash(slot));
   const bool newer = present && directory_.putId(*present) >= decided.putId;
   const bool current = controls_.bound(key) <= decided.putId;
-  // Whether it becomes readable here or not: nothing older does any more.
+  // Whether the copy becomes readable here or not, from here on nothing older does.
   if (published && current) controls_.raise(key, decided.putId);
   if (published && current && standing_.serving(now) && !newer) {
     if (publications_.publish(slot, decided.putId, decided.lease, origin, now) == Publications::Becomes::waits)
@@ -193,7 +193,7 @@ void Flights::leaveLoads(const char* why, Time now) {
   for (const auto& [id, flight] : flights_) leaveLoad(id, flight, why, now);
 }
 
-// Gets ask for another source, after the master has been told. The extent stays what it is.
+// The gets that wait for the load ask for another source. The extent stays as it is.
 void Flights::leaveLoad(uint64_t id, const Flight& flight, const char* why, Time now) {
   if (!flight.load || std::holds_alternative<Nobody>(flight.purpose)) return;
   for (Interest& each : controls_.endFlight(std::string(directory_.key(flight.slot)), id)) {

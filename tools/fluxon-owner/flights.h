@@ -1,22 +1,22 @@
-// Flights: copies that this owner brings into its memory, from another owner or from its own SSD.
+// Flights: copies that this owner brings into its memory, from another owner (a fetch) or from its own SSD (a load).
 //
 // Life of a flight
 //   asked ──► granted, bytes under way ──fetched──► pending ──► committed     the master knows it as a replica
 //                     └──failed──► over                └──► retired: only those who waited for it hold it (a temporary copy)
 //   The fetch writes the extent while it is granted; a load of an ssdd that has ended may still write it.
-//   Gets of the key that come while the bytes are under way wait for the same flight, unless an invalidation has passed it meanwhile
-//   (key_controls.h). They are answered when the bytes are there, before the master has decided about the copy, and nobody joins it any
-//   more. So what a flight answers was the latest value at some time after each of its readers had begun: the master named it then, or
-//   had not heard yet that an invalidation of it was carried out here. From then on a pending copy may be held: it never becomes free
-//   but by way of retired.
-//   The end of a term leaves it to nobody: its slot is free when the host says that the fetch has ended.
+//   Gets of the key that come while the bytes are under way join the flight (single-flight), unless an invalidation has overtaken it
+//   (key_controls.h). The owner answers them when the bytes are there, without waiting for the master's decision about the copy; from
+//   then on no get joins. So a flight answers with a value that was the latest one at some time after each of its readers had begun:
+//   then the master named it, or had not heard yet that this owner had carried out an invalidation of it. Readers may hold the pending
+//   copy, so it becomes free only by way of retired.
+//   When the term ends the flight belongs to nobody; its slot becomes free when the host reports the end of the fetch.
 //
 // Invariants
-//   1. The extent is in the directory, as granted, before anything writes there, and in no state but granted or pending until the host
-//      has said that the fetch is over. One that ssdd writes carries its mark, so that the next life waits for it too.
-//   2. A copy of a value that comes home is a put of which this owner is the home: as with its own puts, older values are retired before
-//      the master hears that the bytes are here.
-//   3. Each flight is reported to the master once, by GetDone or ReplicateDone, unless its term is over.
+//   1. The directory has the extent, as granted, before anything writes there, and keeps it granted or pending until the host has
+//      reported the end of the fetch. An extent that ssdd writes carries its mark, so that the next life waits for it too.
+//   2. A homecoming is a put whose home is this owner: as with its own puts, the owner retires older values before it tells the master
+//      that the bytes are here.
+//   3. The owner reports each flight to the master once, by GetDone or ReplicateDone, unless its term is over.
 // One thread.
 #pragma once
 
@@ -72,28 +72,28 @@ class Flights {
         ssd_(ssd),
         publications_(publications) {}
 
-  // For a get; `node`: whom it comes from. None: refused, and the master told.
+  // Begins a flight for a get; `node`: where the value comes from. None: refused, and the master has been told.
   std::optional<uint64_t> begin(ForGet, Fetch, std::string node, shm::AnswerSource, Time now);
-  // The master has given a place that nobody wants any more.
+  // Gives back the place of a get that nobody waits for any more.
   void decline(ForGet, uint64_t offset);
   // An order that has not been begun before.
   void begin(const rpc::Replicate&, Time now);
 
   bool has(uint64_t flight) const { return flights_.count(flight) != 0; }
-  // The bytes are there and checked, or nothing writes into the extent any more.
+  // The fetch has ended: the bytes are there and checked, or there is an error. Nothing writes into the extent any more.
   void fetched(uint64_t flight, const Error&, Time now);
   // The master has decided about the copy.
   void landed(uint32_t slot, const rpc::Reply&, Time now);
 
-  // Loads from the SSD: nobody waits for one whose device, or whose ssdd, does nothing any more.
+  // Gets stop waiting for a load whose device (stalled), or whose ssdd (leaveLoads), does nothing any more.
   void stalled(uint64_t flight, Time now);
   void leaveLoads(const char* why, Time now);
 
-  // The slots of all, which nobody waits for any more.
+  // Returns the slots of all flights. From here on no get waits for them.
   std::set<uint32_t> endTerm();
 
   size_t count() const { return flights_.size(); }
-  // Those that are no loads: a term waits for them, as it does not for a disk.
+  // Flights that are no loads: the next term waits for these, but not for a disk.
   size_t fetches() const;
   Time oldest(Time now) const;
   const FlightCounters& counters() const { return counters_; }

@@ -39,7 +39,7 @@ bool Gets::answerLocal(Caller caller, const Command& command) {
   return true;
 }
 
-// A put of the key is being decided, or its slot is being reclaimed: the answer will be known soon.
+// True while the master decides about a put of the key, or a scan about its slot: the answer will be known soon.
 bool Gets::mustWait(const Command& command) const {
   bool wait = false;
   directory_.forEach(command.key, keyHash(command.key), [&](uint32_t slot) {
@@ -72,7 +72,7 @@ void Gets::routed(Call& call, const rpc::Reply& reply, Time now) {
     return controls_.waitInstead(key, call.caller, std::move(asked));
   }
   if (!answered && (!there || there->owner.node == node_)) {
-    // A route to ourselves that we cannot serve is one that we have given up; the master is about to hear of it.
+    // This owner has given up a route to itself that it cannot serve; the master is about to hear of it.
     if (there) FLUXON_MARK("owner: a route to itself that it has given up");
     if (there || reply.code == Code::miss) counters_.ringMisses += !asked.get.sentHere();
     host_.answerCode(call.caller, there ? Code::miss : reply.code, reply.detail);

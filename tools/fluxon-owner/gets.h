@@ -1,9 +1,9 @@
-// Gets: what clients read, from here or from where the master says.
+// Gets: finds the value that a client reads, here or where the master says.
 //
-//   here ──► answered at once          being decided or reclaimed here ──► waits for its key, then once more
-//   elsewhere ──► the master is asked, or another get of the key has asked it:
-//       read there (a neighbour)       ──► the client is sent there
-//       fetch, load here               ──► a flight, which this get and those who wait for it share
+//   here ──► answered at once          being decided or reclaimed here ──► waits for its key, then runs again
+//   elsewhere ──► one get of the key asks the master, the others wait for its answer (single-flight):
+//       read there (a neighbour)       ──► the owner sends the client there
+//       fetch, load here               ──► a flight, which all of them share
 //       nowhere, or the route is ours  ──► a miss
 // One thread.
 #pragma once
@@ -35,7 +35,7 @@ class Gets {
         flights_(flights) {}
 
   void get(Caller, Command, Time now);
-  // Answered with the value that is here. False: there is none.
+  // Answers with the value that is here. False: there is none.
   bool answerLocal(Caller, const Command&);
   // The master has answered a getStart.
   void routed(Call&, const rpc::Reply&, Time now);

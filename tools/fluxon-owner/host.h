@@ -1,5 +1,5 @@
-// What the logic of an owner and its process say to each other: commands of clients come in, answers, requests, scans, fetches and
-// exports go out through Host. Nothing here is a socket, a promise or a file.
+// The seam between the logic of an owner and its process. The process calls OwnerCore with commands of clients, messages and times; the
+// logic sends answers, requests, scans, fetches and exports out through Host. No type here is a socket, a promise or a file.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,12 @@ struct Command {
   uint64_t slotRef = 0;
   KeyLeaseId lease;
   Time deadline;
-  // How often it has been put off. A get on its way: the node that failed, that its neighbour cannot be reached, and that it asks by
-  // itself although another get of the key is asking.
-  unsigned attempts = 0;
-  std::string avoid;
-  bool far = false;
-  bool alone = false;
-  bool counted = false;
+  unsigned attempts = 0;  // how often it has been put off
+  // A get on its way:
+  std::string avoid;         // the node that failed
+  bool far = false;          // the neighbour that has the value cannot be reached
+  bool alone = false;        // asks the master although another get of the key is asking
+  bool counted = false;      // is in the counters
   unsigned ssdFailures = 0;  // how often an SSD that was to have the value did not
 };
 
@@ -63,7 +62,7 @@ struct Answer {
   shm::AnswerSource source = shm::AnswerSource::memory;
 };
 
-// A value to be brought into the segment: the value of key with put_id at the peer, or what the peer has exported under the put_id.
+// A value to bring into the segment: the value of the key with the put_id at the peer, or what the peer exports.
 struct Fetch {
   uint64_t id = 0;
   rpc::Peer peer;
@@ -77,7 +76,7 @@ struct Fetch {
   bool ssd = false;  // from this owner's own SSD
 };
 
-// Who writes into extents that ssdd loads: no client has this id.
+// The writer of extents that ssdd loads, its mark in the directory. No client has this id.
 constexpr ClientId kSsdWriter{UINT64_MAX};
 
 // Where a command came from: the client and its command slot. client 0: nobody waits for an answer.
@@ -87,7 +86,7 @@ struct Caller {
   explicit operator bool() const { return bool(client); }
 };
 
-// Of a caller that waits until then.
+// How long a caller still waits, rounded up; 0: not any more.
 constexpr uint64_t timeLeftMs(Time deadline, Time now) { return deadline > now ? static_cast<uint64_t>((deadline - now).ms()) + 1 : 0; }
 
 class Host {
@@ -110,18 +109,19 @@ class Host {
   virtual void fetch(Fetch) = 0;
   virtual void cancelFetches() = 0;
   // Lets peers read bytes of the segment under an id; unexport() ends that, and unexported() says when nobody reads them any more.
-  // The first `ready` bytes are there; what peers ask for beyond waits for exportProgress(), or fails with exportFailed().
+  // The first `ready` bytes are there; a peer that asks for more waits for exportProgress(), or fails with exportFailed().
   virtual void exportValue(ExportId id, uint64_t offset, uint64_t bytes, uint64_t ready) = 0;
   virtual void exportProgress(ExportId id, uint64_t ready) = 0;
   virtual void exportFailed(ExportId id) = 0;
   virtual void unexport(ExportId id) = 0;
-  // Clients of this owner can read that one's segment.
+  // Can clients of this owner read the peer's segment?
   virtual bool neighbour(const rpc::Peer&) = 0;
-  // To the ssdd that is attached; what it says comes by ssd(). Loads go by fetch(), which keeps its promise when ssdd dies, too.
+  // Sends to the ssdd that is attached; its messages come by OwnerCore::ssd(). Loads go by fetch(), which keeps its promise when ssdd
+  // dies, too.
   virtual void ssd(ssd::Message) = 0;
-  // What is on the SSD is worth nothing any more: the channel ends, ssdd comes back empty under another life. `why`: for people.
+  // The contents of the SSD are worth nothing any more: ends the channel; ssdd comes back empty, as another life. `why`: for people.
   virtual void ssdStartOver(const char* why) = 0;
-  // Everything is elsewhere: this process is to leave for good.
+  // The master has moved everything elsewhere: this process is to leave for good.
   virtual void leave() = 0;
 };
 

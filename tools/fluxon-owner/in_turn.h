@@ -1,4 +1,4 @@
-// Those who are served from one bounded effort, in turn: each call begins behind the one at which the last one ended.
+// Round-robin over a map that shares out one bounded effort: each call begins behind the entry at which the last one ended.
 #pragma once
 
 namespace fluxon::owner {

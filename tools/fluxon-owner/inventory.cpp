@@ -25,8 +25,7 @@ void Inventory::send() {
 }
 
 bool Inventory::sendPage() {
-  if (allListed_) return false;
-  // While the list of what is on the SSD is under way, its pages are full ones.
+  // While ssdd still sends its list, a page waits until it is full.
   if (ssd_.listing() && slots_.empty() && ssd_.listed() < settings_.page) return false;
   rpc::InventoryPage page;
   std::vector<uint32_t> slots;
@@ -36,7 +35,8 @@ bool Inventory::sendPage() {
     std::pop_heap(slots_.begin(), slots_.end(), std::greater<>());
     const uint32_t slot = slots_.back().second;
     slots_.pop_back();
-    // A value that went since the list was made was not occupied then, so the master must hear of its extent. It refuses it as a value.
+    // A value that was retired since the list was begun was not among the occupied extents, so the master must hear of its extent. The
+    // master refuses it as a value.
     if (directory_.state(slot) == shm::SlotState::free) continue;
     slots.push_back(slot);
     page.memory.push_back({std::string(directory_.key(slot)), directory_.putId(slot), directory_.offset(slot),
@@ -47,17 +47,18 @@ bool Inventory::sendPage() {
     page.ssd.push_back(ssd_.takeListed());
     keyBytes += page.ssd.back().key.size();
   }
-  allListed_ = slots_.empty() && !ssd_.listing() && ssd_.listed() == 0;
-  if (page.memory.empty() && page.ssd.empty() && !allListed_) return false;
+  const bool last = slots_.empty() && !ssd_.listing() && ssd_.listed() == 0;
+  if (page.memory.empty() && page.ssd.empty() && !last) return false;
   ++pagesSent_;
-  page.pages = allListed_ ? pagesSent_ : 0;
+  page.pages = last ? pagesSent_ : 0;
+  if (last) state_ = State::sent;
   pages_.emplace(calls_.send(std::move(page)), std::move(slots));
   return true;
 }
 
 void Inventory::answered(OperationId id, const rpc::InventoryPage& page, const rpc::Reply& reply, Time now) {
   if (reply.code != Code::ok) {
-    // The service joins again. A life that is over may have been slow; its values may still be taken. Nonsense is not offered twice.
+    // The service joins again. A fenced life may only have been slow, so the next one offers its values again; nonsense it drops.
     FLUXON_MARK("owner: fenced while it reports");
     standing_.fence();
     contentRefused_ |= reply.code != Code::fenced;
@@ -83,8 +84,8 @@ void Inventory::answered(OperationId id, const rpc::InventoryPage& page, const r
     dead.push_back({page.ssd[index].key, PutId(page.ssd[index].putId.value + 1)});
   }
   if (!dead.empty()) ssd_.dropRefused(dead, now);
-  // Answers may overtake each other.
-  if (!allListed_ || !pages_.empty()) return;
+  // Answers may overtake each other, so the answer to the last page need not be the last answer.
+  if (state_ != State::sent || !pages_.empty()) return;
   state_ = State::listed;
   if (!complete()) FLUXON_MARK("owner: it waits for ssdd before it serves");
 }
@@ -94,7 +95,6 @@ void Inventory::endTerm() {
   slots_.clear();
   pages_.clear();
   pagesSent_ = 0;
-  allListed_ = false;
 }
 
 }  // namespace fluxon::owner

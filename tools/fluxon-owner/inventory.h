@@ -1,14 +1,17 @@
 // Inventory: the list of its values that an owner gives its master when it joins with values, page by page: what is in memory, then what is
 // on the SSD.
 //
-//   idle ──begin──► listing, some pages under way at once ──the last answer──► listed ──ssdd has dropped what was refused──► complete
-//   What an answer names goes: it was refused. A refused page ends the joining: the service joins again.
+//   idle ──begin──► listing, some pages under way at once ──the last page──► sent ──the last answer──► listed
+//   A list is complete when ssdd, too, has dropped what the master refused.
+//   An answer names the values of its page that the master refuses, and the owner drops them. If the master refuses a page as a whole the
+//   service joins again.
 //
 // Invariants
-//   1. Everything committed when the list was begun is in it, unless its slot has become free; while it is made nothing leaves memory.
-//   2. Serving begins when all pages are answered and all that was refused is gone, on the SSD, too: this life is the one whose list the
-//      next term believes.
-//   3. Values that the master has refused as a whole are not listed once more: they are dropped before the next registration.
+//   1. The list has every value that was committed at its beginning, unless its slot has become free; while the owner makes the list
+//      nothing leaves memory (retirement.h).
+//   2. The owner serves when the master has answered all pages and all refused values are gone, from the SSD, too: the next term believes
+//      the list of this life.
+//   3. The owner lists values that the master has refused as a whole no second time: it drops them before the next registration.
 // One thread.
 #pragma once
 
@@ -41,7 +44,7 @@ class Inventory {
       : settings_(settings), directory_(directory), calls_(calls), standing_(standing), retirement_(retirement), ssd_(ssd) {}
 
   void begin(Time now);
-  // The next pages, as long as not too many are unanswered.
+  // Sends the next pages as long as not too many are unanswered.
   void send();
   void answered(OperationId, const rpc::InventoryPage&, const rpc::Reply&, Time now);
   bool complete() const { return state_ == State::listed && !ssd_.dropsRefused(); }
@@ -61,13 +64,12 @@ class Inventory {
   Standing& standing_;
   Retirement& retirement_;
   SsdTier& ssd_;
-  enum class State { idle, listing, listed } state_ = State::idle;
-  // Slots to be listed, a heap whose oldest value is next: the master takes the order for that of their age. Sorted at once, a million
-  // of them would keep everything else waiting for 0.2 s.
+  enum class State { idle, listing, sent, listed } state_ = State::idle;
+  // Slots that are to be listed, as a heap with the oldest value on top: the master takes the order of the list for the order of age. To
+  // sort a million of them at once would keep everything else waiting for 0.2 s.
   std::vector<std::pair<PutId, uint32_t>> slots_;
-  std::map<OperationId, std::vector<uint32_t>> pages_;  // that are not answered yet: their slots
+  std::map<OperationId, std::vector<uint32_t>> pages_;  // not answered yet: their slots
   uint64_t pagesSent_ = 0;
-  bool allListed_ = false;  // the last page has been sent
   bool contentRefused_ = false;
   InventoryCounters counters_;
 };

@@ -41,9 +41,9 @@ Error Joining::met(const rpc::Hello& hello, Time now) {
   return {};
 }
 
-// This process may end between any two of the stores: what is in the header then refuses no master but one that has been replaced. The
-// master is written before its term, as the other way round the new term would name the old master. Of another cluster nothing is
-// known before its id is there.
+// This process may end between any two of the stores; what the header says then must refuse only a master that has been replaced. So the
+// master is stored before its term: the other way round the new term would name the old master. And the term of the old cluster is
+// cleared before the id of the new one is stored.
 void Joining::remember(uint64_t cluster, const rpc::Hello& hello) {
   const auto store = [](shm::Word& word, uint64_t value) {
     FLUXON_MAY_END();
@@ -60,7 +60,8 @@ void Joining::remember(uint64_t cluster, const rpc::Hello& hello) {
 const rpc::Registration& Joining::begin(Incarnation fresh, Time now) {
   if (anew_) {
     early_.clear();  // for another life
-    // Those before the one that served last are known to have ended; of many that never served, the first and the latest will do.
+    // The master knows that the lives before the one that served last have ended; of many that never served, it suffices to name the
+    // first and the latest.
     std::vector<Incarnation>& ends = registration_.ends;
     if (registration_.incarnation && registration_.incarnation.value == header_.contentIncarnation.load()) ends.clear();
     if (registration_.incarnation) ends.push_back(registration_.incarnation);

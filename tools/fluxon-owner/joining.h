@@ -6,17 +6,18 @@
 //     │                                      ▲             │ the master wants no inventory: drop the values,
 //     │                                      └─────────────┘ settle, and once more
 //     └── lost: the connection ended, the master refused, the core was fenced
-// Another cluster's values, and those that the master has refused as a whole, are dropped before the first registration.
+// Before the first registration the owner drops values of another cluster, and those that the master has refused as a whole.
 //
 // Invariants
-//   1. A (term, master) lower than the highest seen of its cluster, or equal to it in term but of another master, is refused: it is a
-//      master that has been replaced. The highest is kept in shared memory and outlives this process, wherever that ends.
+//   1. The owner refuses a master whose term (the epoch of the cluster) is below the highest that it has seen, or equal to it but of
+//      another master: that master has been replaced. The highest lies in shared memory and outlives this process, wherever it ends.
 //   2. An incarnation registers anew with nothing under way that may write into the segment, but into extents that it says are in use
 //      (OwnerCore::underWay).
-//   3. What the master says to one life is never heard by another.
-//   4. An incarnation that the master has fenced registers never again.
-//   5. It names the lives of the node that serve no more: the one that the directory had served as when it was taken over (its lease has
-//      been ended there), and those as which it has registered since. By that alone the master ends a life whose lease has not run out.
+//   3. A message of the master to one life never reaches another.
+//   4. An incarnation that the master has fenced never registers again.
+//   5. A registration names the lives of the node that serve no more: the one as which the directory had served when this process took it
+//      over (and ended its lease), and those as which the owner has registered since. Only that lets the master end a life early, before
+//      its lease has run out.
 // One thread.
 #pragma once
 
@@ -39,19 +40,19 @@ class Joining {
   bool joined() const { return joined_; }
   Term term() const { return term_; }
 
-  // The master has said who it is. An error: it is not to be talked to.
+  // The master has said who it is. An error: the owner must not talk to it.
   Error met(const rpc::Hello&, Time now);
   // begin() may be called.
   bool ready() const { return !anew_ || core_.underWay() == 0; }
-  // What is sent to the master now; `fresh` is the incarnation of a new life.
+  // Returns what to send to the master now; `fresh` is the incarnation of a new life.
   const rpc::Registration& begin(Incarnation fresh, Time now);
-  // again: the values are dropped, and begin() is to be called once more when ready.
+  // again: the values have been dropped; call begin() once more when ready().
   enum class Answered { joined, again };
   Result<Answered> answered(const rpc::Registered&, Time now);
-  // To the life that registered as `life`. Orders may come before the answer to the registration that they belong to, and wait for
-  // it; those of a registration that was dropped are nobody's.
+  // A message to the life that registered as `life`. Orders may come before the answer to their registration, and wait for it. Those of
+  // a registration that was dropped go nowhere.
   void heard(Incarnation life, rpc::MasterMessage, Time now);
-  // The connection has ended. What is unanswered is sent again by both sides.
+  // The connection has ended. After the next one both sides send again what is unanswered.
   void lost();
   // The master has fenced this incarnation: the connection is to be ended. True once.
   bool fenced();

@@ -8,9 +8,9 @@
 // Invariants
 //   1. While anything of a key is open (a request, a put, a flight), its control keeps the highest put_id that the master has invalidated
 //      below or decided for (the bound); nothing below that is committed.
-//   2. One get of a key asks the master; the others wait for its answer, and share the flight that it leads to (single-flight). A flight
-//      whose put_id is below the bound takes nobody on. A get that is told to ask alone does.
-//   3. An interest is in one place: it is moved in and out, and who takes it answers it or lets it run again.
+//   2. One get of a key asks the master; the others wait for its answer, and share the flight that it leads to (single-flight). No get
+//      joins a flight whose put_id is below the bound. A get marked `alone` asks in any case.
+//   3. An interest is in one place: it is move-only, and whoever takes it out answers it or runs it again.
 // One thread.
 #pragma once
 
@@ -49,26 +49,27 @@ class KeyControls {
   // Of an open key.
   PutId bound(const std::string& key) const { return controls_.at(key).bound; }
   void raise(const std::string& key, PutId to);
-  // Whatever is open of it.
+  // The master invalidates what is below the put_id. Nothing happens while nothing of the key is open.
   void invalidated(const std::string& key, PutId below);
 
   void wait(const std::string& key, Caller, Command);
-  // The same for a get that has asked, and whose key is closed by that without waking anybody.
+  // The same for a get that has asked. Closes its key, too, without waking the gets that wait.
   void waitInstead(const std::string& key, Caller, Command);
-  // Joins the flight of its key, or waits for the get that asks. Neither: it comes back, is the one that asks, and the key is open.
+  // The get joins the flight of its key, or waits for the get that asks. If there is neither, its command comes back: it is the one that
+  // asks, and the key is open.
   std::optional<Command> joinOrAsk(Caller, Command);
   // The get that asked has its answer.
   void asked(const std::string& key) { controls_.at(key).asking = false; }
   // There is no flight to share: those who waited for the answer ask by themselves.
   void askAlone(const std::string& key);
-  // The answer has led to a flight, which who asked waits for. Those who waited for the answer are to run again: they join it, unless an
-  // invalidation was faster.
+  // The answer has led to a flight, and the get that asked waits for it. Returns the gets that waited for the answer: run again, they join
+  // the flight, unless an invalidation was faster.
   [[nodiscard]] Interests beginFlight(const std::string& key, uint64_t flight, PutId, Caller, Command);
-  // Nobody joins it any more; those who had.
+  // No get joins the flight any more. Returns those that had.
   [[nodiscard]] Interests endFlight(const std::string& key, uint64_t flight);
 
   void clientGone(ClientId);
-  // The serving lease has run out: all that wait.
+  // The serving lease has run out. Returns all gets that wait.
   [[nodiscard]] Interests lapse();
   void endTerm() { controls_.clear(); }
 

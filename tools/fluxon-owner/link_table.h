@@ -1,9 +1,9 @@
 // LinkTable: the links of an owner, in the order of preference. Each fetch goes by the first link that reaches its peer and can be
-// started; another link is another row. The table publishes an export on every link that runs, and nobody reads the export any more when
-// each of those that were told of its end has said so.
+// started; another link is another row. The table publishes an export on every link that runs. An export has ended when each link that
+// was told to withdraw it has reported that nobody reads it.
 //
-// A row is started by start() if it listens, else by the first fetch that it reaches, and runs until the table ends. One thread; no call
-// blocks but what starts a link.
+// start() starts the rows that listen, the first fetch that it reaches starts any other. A link runs until the table ends. One thread;
+// only the start of a link blocks.
 #pragma once
 
 #include <functional>
@@ -43,14 +43,14 @@ class LinkTable {
   std::string address() const;
   void setIncarnation(Incarnation);
 
-  // Those for one peer go to its link together. What no link takes is refused by fetched() within the call.
+  // Hands the fetches for one peer to its link together. fetched() refuses, within the call, what no link takes.
   void fetch(std::vector<Fetch>);
   void cancelAll();
   void publish(ExportId, const char* data, uint64_t bytes, uint64_t ready);
   void advance(ExportId, uint64_t ready);
   void fail(ExportId);
   void unpublish(ExportId);
-  // Hands on what the link has to report.
+  // Hands on what the link reports.
   void reap(link::Link&);
 
   // Of all links together.

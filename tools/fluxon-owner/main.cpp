@@ -15,7 +15,7 @@ namespace fluxon::owner {
 namespace {
 
 void takeSignals() {
-  // KJ has another one for itself then.
+  // SIGUSR1 dismisses this owner, so KJ gets another signal for itself.
   kj::UnixEventPort::setReservedSignal(SIGUSR2);
   kj::UnixEventPort::captureSignal(SIGUSR1);
 }

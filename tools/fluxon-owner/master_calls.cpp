@@ -6,9 +6,9 @@
 namespace fluxon::owner {
 namespace {
 
-// The lease, an inventory, or what the master waits for: what is held back anywhere may be waiting for the answer to an order, and two
-// owners that held theirs back for each other would do so for ever. Not the life of an SSD: what has been said of the one before comes
-// first.
+// The lease, an inventory, or an answer to an order. What keeps an owner from sending may wait at the master for another owner's answer to
+// an order, so two owners that held such answers back would wait for each other for ever. Not the life of an SSD: it must not overtake
+// reports about the one before.
 bool goesAtOnce(const rpc::Request& request) {
   return request.is<rpc::Heartbeat>() || request.is<rpc::InvalidateDone>() || request.is<rpc::ReclaimDone>() ||
          request.is<rpc::ReplicateDone>() || request.is<rpc::Staged>() || request.is<rpc::Unstaged>() || request.is<rpc::InventoryPage>();
@@ -94,7 +94,8 @@ void MasterCalls::abandon(Call& call, Retries& retries, Time now) {
              request.is<rpc::LeaseGrant>() || request.is<rpc::LeaseKeepAlive>() || request.is<rpc::LeaseRevoke>()) {
     host_.answerCode(caller, Code::outcomeUnknown, "the master does not answer");
   } else if (put && put->mode.onInFlight == PutMode::OnInFlight::proceed) {
-    // Nothing is granted. A second one that is refused beside another would find the first one in flight.
+    // The owner has granted nothing, so it asks again later. Not for a put that refuses to run beside another: the second request would
+    // find the first one in flight.
     FLUXON_MARK("owner: a put waits for its master");
     retries.putOff(caller, std::move(std::get<Command>(call.about)), "the master does not answer", now);
   } else {

@@ -4,13 +4,13 @@
 //                        └───────────┴──── the term ends: forgotten, the service sees no answer of it
 //
 // Invariants
-//   1. A request is kept until it is answered and sent again, with its id, after a lost connection of the same term. Ids count from 1
-//      within a life of the owner.
-//   2. The master keeps answers from the lowest unanswered id on, within a window. A request that waits there while others pass is told
-//      to it by name (a straggler) and holds the window back no more. Where these are too many the next requests are held back here, well
-//      before the window ends, and leave in their order; heartbeats, inventories and answers to orders never are held back.
-//   3. A caller is answered once: after the lease has run out only the effects of the call are left, to be undone
-//      when the reply comes.
+//   1. The owner keeps a request until the master has answered it, and sends it again with the same id after a lost connection of the
+//      same term. Ids count from 1 within a life of the owner.
+//   2. The master keeps its answers from the lowest unanswered id on, within a window. The owner names a request that waits while others
+//      pass (a straggler), and the window moves on without it. When stragglers are too many the owner holds further requests back (flow
+//      control), well before the window ends, and sends them later in their order. It never holds back heartbeats, inventories and
+//      answers to orders.
+//   3. A caller gets one answer. When the lease has run out only the effects of its call are left, and are undone when the reply comes.
 // One thread.
 #pragma once
 
@@ -53,11 +53,11 @@ class MasterCalls {
 
   // Its id; 0 if it is held back.
   OperationId send(rpc::Request::Body, Caller = {}, Call::About = {});
-  // The call that an answer is for; none: it has been answered, this is a repetition.
+  // Takes the call that an answer is for; none: the answer is a repetition.
   std::optional<Call> take(OperationId);
-  // What was held back leaves as far as there is room again: after an answer.
+  // Sends what was held back, as far as there is room again: after an answer.
   void sendHeldBack();
-  // After a lost connection: everything unanswered.
+  // Sends everything unanswered again, after a lost connection.
   void sendAgain();
   // Another life of the owner: ids count anew.
   void begin();

@@ -158,7 +158,7 @@ void MasterLink::flush() {
       tasks_.add(call.send().then(
           [this, life = registration().incarnation](capnp::Response<schema::Session::SubmitResults> result) {
             received(life, result.getMessages());
-            // Dropping a response tells the master that it is finished with: kept, that travels with the next call.
+            // To drop a response sends the master a message (finish). Kept until the next call, that travels with the call.
             answered_ = kj::heap(kj::mv(result));
           },
           [this](kj::Exception&& error) {

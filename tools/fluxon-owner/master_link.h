@@ -3,7 +3,7 @@
 //   apart ──connect, hello──► met ──nothing under way──► registering ──► joined
 //     ▲                        │                    │             │
 //     └── after a pause ───────┴────────────────────┴─────────────┘ the connection is lost, a refusal, a fence
-// The pause grows from 50 ms to 1 s and is short again after a success.
+// The pause doubles from 50 ms up to 1 s (backoff), and is short again after a success.
 // One thread.
 #pragma once
 
@@ -35,9 +35,9 @@ class MasterLink final : private kj::TaskSet::ErrorHandler {
   void setHttp(std::string address) { joining_.registration().http = std::move(address); }
   void setLink(std::string address) { joining_.registration().link = std::move(address); }
   const rpc::Registration& registration() const { return joining_.registration(); }
-  // Queues; what was queued in one turn of the loop leaves in one message.
+  // Queues a request; the requests of one turn of the loop leave in one message.
   void send(const rpc::Request&);
-  // Looks whether the core was fenced since; the service calls it after every event.
+  // Ends the connection if the core has been fenced; the service calls it after every event.
   void check();
   // Says farewell; resolves when the master knows or after a second. `keeps`: the values stay for the next life.
   enum class Values { kept, gone };

@@ -1,8 +1,8 @@
 // NeighbourLink: the link to owners of this host. Its thread attaches to a neighbour as a client does and copies values out of the mapped
-// segment, one after the other; so it waits for a neighbour that is stopped, and what was asked for behind waits too.
+// segment, one after the other. A neighbour that is stopped makes the thread wait, and the fetches behind it too.
 //
-// It has only a target's side. A neighbour copies an export from where it lies in this owner's segment (Fetch::exportOffset), so that
-// there is nothing to publish: the master ends the export once it has the neighbour's answer.
+// The link has only a target's side. A neighbour copies an export from where it lies in this owner's segment (Fetch::exportOffset), so
+// this owner publishes nothing: the master ends the export once it has the neighbour's answer.
 //
 // Control thread, but for what is under "the link's thread".
 #pragma once
@@ -31,7 +31,7 @@ class NeighbourLink final : public link::Link {
   std::string address() const override { return ""; }
   void setIncarnation(Incarnation) override {}
 
-  // Only the node of the peer counts. Nothing is waited for that is staged.
+  // Uses only the node of the peer. Waits for no bytes of a stage.
   void fetch(const link::PeerAddress&, std::vector<link::Fetch>) override;
   // A copy that has begun ends by itself.
   void cancel(uint64_t id) override;

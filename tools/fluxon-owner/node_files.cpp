@@ -26,7 +26,7 @@ namespace fluxon::owner {
 namespace {
 
 // Pages of a tmpfs are charged to the control group of the process that reserves them, and a group that outgrows its limit is killed.
-// `going`: bytes of files that go before, which the group has back if they were charged to it.
+// `going`: bytes of files that are removed before; the group gets them back if they were charged to it.
 Error checkMemory(const std::string& folder, uint64_t bytes, uint64_t going) {
   struct statfs system;
   if (::statfs(folder.c_str(), &system) != 0) return systemError("statfs " + folder, errno);
@@ -36,7 +36,7 @@ Error checkMemory(const std::string& folder, uint64_t bytes, uint64_t going) {
                              " (accepted: a smaller owner.segment_size, or a larger limit)"};
 }
 
-// Limits of the process itself.
+// Checks the limits of the process itself.
 Error checkProcess(const std::string& largest, uint64_t largestBytes, uint64_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < largestBytes)
@@ -47,7 +47,7 @@ Error checkProcess(const std::string& largest, uint64_t largestBytes, uint64_t b
   return {};
 }
 
-// How many clients find room for their file.
+// Checks how many clients find room for their file.
 Error checkClients(const std::string& folder, uint64_t maxClients) {
   struct statfs system;
   if (::statfs(folder.c_str(), &system) != 0) return systemError("statfs " + folder, errno);
@@ -74,7 +74,7 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   files->lock_ = std::move(lock).value();
   files->shape_ = shm::DirectoryWriter::shapeFor(config.maxKeys, alignUp(config.segmentBytes, kLargeStep));
   if (Error error = files->takeOver(config, incarnation); !error.ok()) {
-    if (!files->ours_ && files->bytesOnDisk() > 0) error.detail += " (the files of the last life are kept)";
+    if (files->whose_ == Whose::lastLifes && files->bytesOnDisk() > 0) error.detail += " (the files of the last life are kept)";
     return error;
   }
   files->segmentGuard_ = shm::FaultGuard::vital(files->segmentMap_, files->file("segment"));
@@ -87,12 +87,12 @@ Result<std::unique_ptr<NodeFiles>> NodeFiles::create(const shm::Paths& paths, co
   return files;
 }
 
-// Adopts the files of the last life, or makes new ones. What can refuse the new ones is asked before the old ones go.
+// Adopts the files of the last life, or makes new ones. Asks whatever can refuse the new ones before it removes the old ones.
 Error NodeFiles::takeOver(const Config::Owner& config, Incarnation incarnation) {
   if (Error error = stopLastLife(); !error.ok()) return error;
   const Error why = adoptFiles();
   if (why.ok()) {
-    ours_ = true;
+    whose_ = Whose::adopted;
     ::unlink(file("socket").c_str());
     log::info("goes on with the values of the last life");
     return {};
@@ -106,8 +106,8 @@ Error NodeFiles::takeOver(const Config::Owner& config, Incarnation incarnation) 
   }
   if (why.code != Code::miss) log::warn("starts empty: " + (why.code == Code::badConfig ? why.detail : why.message()));
   shm::unlinkNodeFiles(paths_, node_);
-  ours_ = true;
-  // Once more: what the old files had comes back only when nobody maps them.
+  whose_ = Whose::fresh;
+  // Checks again: the memory of the old files comes back only when nobody maps them.
   if (Error failed = checkMemory(paths_.nodeDir(node_), shm::bytesPerNode(config.segmentBytes, config.maxKeys), 0); !failed.ok())
     return failed;
   if (Error failed = makeFiles(incarnation); !failed.ok()) return failed;
@@ -123,7 +123,7 @@ uint64_t NodeFiles::bytesOnDisk() const {
   return bytes;
 }
 
-// The files of a last life go only for new ones that can be made: not for a segment that has no room even then.
+// The files of a last life go only for new ones that can be made, not for a segment that has no room even without them.
 Error NodeFiles::mayReplace(const Config::Owner& config) const {
   const std::string folder = paths_.nodeDir(node_);
   const uint64_t needed = shm::bytesPerNode(config.segmentBytes, config.maxKeys), going = bytesOnDisk();
@@ -176,18 +176,17 @@ Error NodeFiles::adoptFiles() {
   if (!writer) return writer.error();
   directory_ = std::move(writer).value();
   header->controlAsleep.store(1, std::memory_order_relaxed);
-  adopted_ = true;
   return {};
 }
 
-// Something of that name that could be a file of a last life. A link, a folder or a socket is none; who cannot be asked may be one.
+// True if the name may be a file of a last life. A link, a folder or a socket is none; what stat() cannot tell may be one.
 bool NodeFiles::there(const char* name) const {
   struct stat info;
   if (::lstat(file(name).c_str(), &info) != 0) return errno != ENOENT && errno != ENOTDIR;
   return S_ISREG(info.st_mode);
 }
 
-// Nothing is served from the old directory from here on.
+// Ends the lease in the old directory, so that nobody serves from it.
 Error NodeFiles::stopLastLife() {
   if (!there("directory")) return {};
   Result<shm::MappedFile> old = shm::MappedFile::open(file("directory"), shm::Access::readWrite);
@@ -250,24 +249,24 @@ NodeFiles::Loss NodeFiles::look() const {
   return {};
 }
 
-// Another owner may have taken over the directory: then it is that one's, with its lease.
+// Another owner may have taken over the directory: then the directory and its lease belong to that one.
 void NodeFiles::disown() {
-  disowned_ = true;
+  atEnd_ = AtEnd::disown;
   if (header().life.load() != life_.value) return;
   shm::DirectoryWriter::endServing(header());
 }
 
 NodeFiles::~NodeFiles() {
   if (!lock_.acquired()) return;  // the files are another's
-  if (disowned_) {
+  if (atEnd_ == AtEnd::disown) {
     disown();  // once more: an answer of the master may have come since
     return;
   }
-  if (!ours_ && bytesOnDisk() > 0) return;  // they are the last life's still
+  if (whose_ == Whose::lastLifes && bytesOnDisk() > 0) return;  // they are the last life's still
   if (directory_) shm::DirectoryWriter::endServing(header());
   ::unlink(file("socket").c_str());
   const bool worth = directory_ && (directory_->count(shm::SlotState::committed) > 0 || directory_->ssd());
-  if (worth && !discarded_) return;
+  if (worth && atEnd_ == AtEnd::keep) return;
   shm::unlinkNodeFiles(paths_, node_);
   ::unlink(file("lock").c_str());
   ::rmdir(paths_.nodeDir(node_).c_str());

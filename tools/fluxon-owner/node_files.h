@@ -1,9 +1,11 @@
-// NodeFiles: the files of one node in shared memory: lock, segment, directory, keys. The owner's process takes over those that its last
-// life has left, if they are whole and of the configured sizes: what they hold is served again, and clients that map them go on
-// reading. Files that are damaged, or of other sizes, are replaced, once all that can refuse new ones has been asked. Files that this
-// process cannot open or map may be whole: they stay, and it ends. Either way, once the lock is ours the lease in the old directory is
-// set to 0 first, so that clients that still map it serve nothing until the master has heard of us; a replacement is always a new
-// inode, so that they keep what they hold.
+// NodeFiles: the files of one node in shared memory: lock, segment, directory, keys.
+//
+// The owner takes over the files of its last life if they are whole and of the configured sizes: it serves their values again, and clients
+// that map them go on reading. It replaces files that are damaged or of other sizes, but only after it has asked everything that can
+// refuse new ones. Files that it cannot open or map may be whole: it leaves them, and ends.
+//
+// In each case the owner, once it has the lock, first sets the lease in the old directory to 0, so that clients that still map it serve
+// nothing until the master has heard of this life. A replacement is always a new inode, so such clients keep what they hold.
 #pragma once
 
 #include <memory>
@@ -25,30 +27,30 @@ class NodeFiles {
   // Blocks while space is reserved. `group`: gid that may read, or -1.
   static Result<std::unique_ptr<NodeFiles>> create(const shm::Paths&, const std::string& node, const Config::Owner&, int group,
                                                    Incarnation);
-  // Ends the serving lease. The files stay for the next life if there are values in them; without, or after discard(), they are
-  // removed. Clients that map them keep what they hold.
+  // Ends the serving lease. Leaves the files for the next life if there are values in them; removes them if there are none, or after
+  // discard(). Clients that map them keep what they hold.
   ~NodeFiles();
-  void discard() { discarded_ = true; }
-  // All files are there, the socket too: from here on they are watched.
+  void discard() { atEnd_ = AtEnd::discard; }
+  // All files are there, the socket too. From here on look() watches them.
   Error complete();
-  // Which file is not what its name leads to any more; any thread. Then this process has to end. The lock: the node is another's, or
-  // may become that at any moment. A file of values: they cannot be adopted, and are dropped. The socket alone: the next life adopts.
+  // Which file its name does not lead to any more; any thread. Then this process must end. The lock: the node is another owner's, or may
+  // become that at any moment. A file of values: no life can adopt them, so they are dropped. The socket alone: the next life adopts.
   struct Loss {
     Error error;
     enum class What { nothing, socket, values, lock } what = What::nothing;
   };
   Loss look() const;
-  // What bears the node's names is not touched any more, and nothing is served from here.
+  // This process has lost the node: it touches no file of the node's names any more, and serves nothing.
   void disown();
   // The directory is that of the last life.
-  bool adopted() const { return adopted_; }
+  bool adopted() const { return whose_ == Whose::adopted; }
 
   const shm::Paths& paths() const { return paths_; }
   const std::string& node() const { return node_; }
   int group() const { return group_; }
   std::string file(const std::string& name) const { return paths_.file(node_, name); }
 
-  // Says in the header what clock this process has; it gets another one when it is restored from a checkpoint.
+  // Notes in the header which clock this process has; a restore from a checkpoint gives it another one.
   void noteClock();
 
   shm::DirectoryHeader& header() { return *memory_.header; }
@@ -56,8 +58,8 @@ class NodeFiles {
   shm::DirectoryWriter& directory() { return *directory_; }
   char* segment() { return segmentMap_.data() + shm::kSegmentDataOffset; }
   uint64_t segmentBytes() const { return shape_.segmentBytes; }
-  // The life that the directory had served as, if its files were replaced. 0: they were taken over, or there were none.
-  Incarnation replacedLife() const { return adopted_ ? Incarnation() : lastLife_; }
+  // The life as which a directory had served that this process replaced. 0: it took the files over, or there were none.
+  Incarnation replacedLife() const { return adopted() ? Incarnation() : lastLife_; }
   // As a client sees it.
   shm::DirectoryView view() const;
   uint64_t fileBytes() const { return segmentMap_.bytes() + directoryMap_.bytes() + keysMap_.bytes(); }
@@ -89,10 +91,9 @@ class NodeFiles {
   shm::DirectoryWriter::Memory memory_{};
   std::unique_ptr<shm::DirectoryWriter> directory_;
   Incarnation life_;
-  bool ours_ = false;  // the files are of this life: adopted, or nothing is left of older ones
-  bool adopted_ = false;
-  bool discarded_ = false;
-  bool disowned_ = false;
+  // Adopted: taken over from the last life. Fresh: nothing is left of older ones.
+  enum class Whose { lastLifes, adopted, fresh } whose_ = Whose::lastLifes;
+  enum class AtEnd { keep, discard, disown } atEnd_ = AtEnd::keep;
   shm::NamedFiles lockName_, valueNames_, socketName_;
 };
 

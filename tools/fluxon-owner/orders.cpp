@@ -53,7 +53,7 @@ void Orders::carryOut(const rpc::Leave&, Time) { host_.leave(); }
 
 void Orders::carryOut(const rpc::Shrink&, Time) { puts_.shrinkReserve(Time::never()); }
 
-// False: it has begun before.
+// Notes that an order begins. False: it has begun before.
 bool Orders::begins(OrderId order) {
   if (!begun_.insert(order).second) return false;
   if (begun_.size() > kOrdersKnown) begun_.erase(begun_.begin());

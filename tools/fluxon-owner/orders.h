@@ -1,6 +1,6 @@
-// Orders: what the master wants done, each of which is begun once. An order comes again after a lost connection until it is answered; what
-// has begun is answered by its part when it ends, and not begun anew, since the master counts the first answer. Only an order to
-// invalidate or to unstage may be carried out twice: that harms nothing, and each is answered. One thread.
+// Orders: hands each order of the master to the part that carries it out, once. The master repeats an order after a lost connection until
+// it has an answer. The part that has begun an order answers it at its end, so Orders drops the repetition: the master counts the first
+// answer. Orders to invalidate and to unstage are idempotent: they may run twice, and each is answered. One thread.
 #pragma once
 
 #include <set>
@@ -16,7 +16,7 @@ class Orders {
   Orders(Host& host, KeyControls& controls, Retirement& retirement, SsdTier& ssd, Flights& flights, Stages& stages, Puts& puts)
       : host_(host), controls_(controls), retirement_(retirement), ssd_(ssd), flights_(flights), stages_(stages), puts_(puts) {}
 
-  // Any but a reply.
+  // Any message but a reply.
   void carryOut(const rpc::MasterMessage&, Time now);
   void endTerm() { begun_.clear(); }
 

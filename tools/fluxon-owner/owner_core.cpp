@@ -65,7 +65,8 @@ void OwnerCore::clientGone(ClientId client, Time now) {
   flush(now);
 }
 
-// The serving lease has run out, or the term is over: callers are answered, or try again; effects are undone when the replies come.
+// The serving lease has run out, or the term is over. Callers get an answer, or their commands are put off; when the replies come the
+// parts undo the effects.
 void OwnerCore::lapse(Time now) {
   calls_.lapse(retries_, now);
   for (const Interest& interest : controls_.lapse()) host_.answerCode(interest.caller, Code::unavailable, "the master does not answer");
@@ -143,7 +144,7 @@ void OwnerCore::tick(Time now) {
 
 Time OwnerCore::nextWake() const { return std::min({retirement_.nextWake(), standing_.nextWake(), retries_.nextWake(), ssd_.nextWake()}); }
 
-// What has piled up during one call goes to the master together.
+// Sends the master together what has piled up during one call.
 void OwnerCore::flush(Time now) {
   if (standing_.reporting()) {
     inventory_.send();
@@ -154,7 +155,7 @@ void OwnerCore::flush(Time now) {
     standing_.heartbeat({}, now);  // tells the master that the values it refused are gone
   }
   if (!standing_.joined()) return;
-  // What cannot be told yet piles up further.
+  // While calls_ holds requests back, reports go on piling up in their parts.
   if (!calls_.holdsBack()) {
     retirement_.tell();
     ssd_.tellNews(now);
@@ -170,7 +171,7 @@ void OwnerCore::adopt(const std::set<uint64_t>& living, Time now) {
   for (const uint32_t slot : retirement_.adopt(worthless, living)) puts_.adopt(slot, now);
 }
 
-// The term is over for us. Commands under way are answered, grants stay with their writers as orphans, flights and exports end when
+// The term is over for this owner. It answers commands under way; grants stay with their writers, as orphans; flights and exports end when
 // the host says so; committed values stay committed, or are retired.
 void OwnerCore::endTerm(Retirement::Values values, Time now) {
   rejoins_ += standing_.endTerm();
@@ -178,7 +179,7 @@ void OwnerCore::endTerm(Retirement::Values values, Time now) {
     inventory_.contentDropped();
     directory_.setLease(0);
     directory_.setServing(Incarnation());
-    // First: what an ssdd has that is not attached now goes as well, also in the next life, if this one ends here.
+    // The SSD first: an ssdd that is not attached now must not bring its contents later, nor in the next life if this one ends here.
     directory_.setSsd(Incarnation());
     directory_.setContent(Incarnation());
   }

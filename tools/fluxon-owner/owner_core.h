@@ -1,7 +1,7 @@
 // OwnerCore: the logic of an owner. Commands of clients, messages of the master, results of hazard scans and times come in by
 // calls; answers, requests and scans go out through Host. It sees no socket, promise or file; of memory only the directory, the
-// keys and the segment. What has a life of its own is a part with a file of its own; this type has them in order, hands each its
-// messages, and lets what has piled up during a call go out together (flush).
+// keys and the segment. Whatever has a life of its own is a part, in a file of its own. OwnerCore keeps the order among the parts, hands
+// each its messages, and sends together what has piled up during a call (flush).
 //
 //   standing       how the owner stands with its master, the serving lease      gets, puts, questions   commands of clients
 //   master_calls   requests until they are answered                              publications            what becomes readable, in order
@@ -10,13 +10,13 @@
 //   retirement     how values leave memory                                       ssd_tier, ssd_persists  the SSD
 //   inventory      the list of values for a new term                             orders, replies         what the master says
 //
-// Joining with values (after a new term, a fence, or in the next life of the process): everything that may write into the segment has
-// ended before the master is told what is in use, but for clients with a grant and for loads from the SSD, which may last as long as
-// a disk does: their extents are in use until they end. Committed values are listed page by page, and those that the answer names go.
-// Serving begins when all is answered.
+// Joining with values (in a new term or epoch, after a fence, or in the next life of the process): the owner waits until everything has
+// ended that may write into the segment, and then tells the master which extents are in use. It does not wait for clients with a grant,
+// nor for loads from the SSD, which may last as long as a disk does: it reports their extents as in use. Then it lists its committed
+// values page by page, drops those that the master refuses, and serves when all pages are answered (inventory.h).
 //
-// Invariant: an extent that a fetch may still write, or that an export may still read, is in no state but granted or pending until the
-// host has said that the fetch or the export is over. Those that ssdd writes carry its mark, so that the next life waits for it too.
+// Invariant: an extent that a fetch may still write, or that an export may still read, stays granted or pending until the host has
+// reported the end of the fetch or the export. One that ssdd writes carries its mark, so that the next life waits for it too.
 // One thread.
 #pragma once
 
@@ -68,28 +68,28 @@ class OwnerCore {
     size_t persistsAtOnce = 128;           // told to ssdd; others wait here
     // Ids after which an unanswered request is a straggler, how many are told, and how far ids go beyond the lowest other one.
     uint64_t straggles = 1 << 14, stragglers = 1024, ahead = 1 << 16;
-    bool awaitsSsd = false;  // ssdd of the last life lives, and may bring what it has: ssdExpected(false) ends the wait
+    bool awaitsSsd = false;  // ssdd of the last life lives, and may bring what it has: ssdNotComing() ends the wait
   };
   OwnerCore(Settings, shm::DirectoryWriter&, char* segment, uint64_t segmentBytes, Host&);
 
   // First of all, over a directory that an earlier process has left. `living`: its clients that still map it.
   void adopt(const std::set<uint64_t>& living, Time now);
 
-  // Joining. keep(): another term, a fence, or another life: committed values stay for the inventory. drop(): they go as well. Puts
+  // Joining. keep(), at another term, a fence or another life: committed values stay for the inventory. drop(): they go too. Puts
   // being written stay, as orphans; everything else ends. After what they start is over (underWay() is 0), occupied() is what is in
   // use without being a value of the inventory.
   // `master`: which one; it is the one that serving is under from serve() on.
   void setMaster(Incarnation master) { standing_.setMaster(master); }
   void keep(Time now) { endTerm(Retirement::Values::kept, now); }
   void drop(Time now) { endTerm(Retirement::Values::dropped, now); }
-  // This process ends in order: nothing is served from here on. True: values stay for the next life.
+  // This process ends in order and serves nothing from here on. True: values stay for the next life.
   bool stop(Time now);
   size_t underWay() const { return retirement_.scans() + flights_.fetches() + exports() + ssd_.awaited(); }
   std::vector<Extent> occupied();
   // The life whose values are here, 0: there are none.
   Incarnation content() const;
   uint64_t values() const { return directory_.count(shm::SlotState::committed); }
-  // What a registration says of the SSD: any other life of it is worth nothing from here on.
+  // The life of the SSD that a registration names. From here on any other life of it is worth nothing.
   Incarnation describeSsd() { return ssd_.describe(); }
   // The master has registered us. `inventory`: it wants the list of our values; else it must be that there are none.
   enum class Inventory { none, wanted };
@@ -98,7 +98,7 @@ class OwnerCore {
   // Same incarnation, new connection: everything unanswered is sent again.
   void reconnected(Duration lease, Time sent) { standing_.reconnected(lease, sent); }
   bool serving(Time now) const { return standing_.serving(now); }
-  // Why there is no master: clients that ask for one are told. "": it is there, or does not answer.
+  // Why there is no master; the owner tells clients that ask for one. "": it is there, or does not answer.
   void apart(std::string why) { standing_.apart(std::move(why)); }
 
   void command(Caller, Command, Time now);
@@ -107,16 +107,16 @@ class OwnerCore {
   void scanned(uint64_t scan, const std::vector<bool>& held, Time now);
   void fetched(uint64_t flight, const Error&, Time now);
   void unexported(ExportId, Time now);
-  // Of an ssd fetch: so many bytes from its beginning on are there.
+  // The first bytes of an ssd fetch are there, so many.
   void loading(uint64_t flight, uint64_t bytes, Time now);
 
-  // May an ssdd of that life attach? One that is not empty only before the master is told what is here.
+  // May an ssdd of that life attach? One with entries may only before the master has been told what is on the SSD.
   bool takesSsd(Incarnation life, bool empty) const { return ssd_.takes(life, empty); }
   void ssdAttached(Incarnation life, Time now);
   void ssdGone(Time now);
   void ssd(const ssd::Message&, Time now);
   // No ssdd will come with what it had.
-  void ssdExpected(bool expected) { ssd_.expected(expected); }
+  void ssdNotComing() { ssd_.notComing(); }
   // `touched`: slots that clients have read since the last heartbeat, oldest first.
   void heartbeat(const std::vector<uint32_t>& touched, Time now);
   void tick(Time now);
@@ -128,7 +128,7 @@ class OwnerCore {
   Unanswered unanswered() const { return calls_.unanswered(); }
   bool listening() const { return standing_.listening(); }
   bool reporting() const { return standing_.reporting(); }
-  // The master has refused the values as a whole: they must be dropped before the next registration.
+  // The master has refused the values as a whole: drop() must come before the next registration.
   bool contentRefused() const { return inventory_.contentRefused(); }
 
   Duration lease() const { return standing_.lease(); }

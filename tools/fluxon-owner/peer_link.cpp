@@ -42,7 +42,7 @@ PeerLink::PeerLink(rpc::Daemon& daemon, NodeFiles& files, const Config& config, 
 PeerLink::~PeerLink() = default;
 
 std::vector<LinkTable::Row> PeerLink::rows() {
-  // What is staged may not be there yet: a copy out of mapped memory cannot wait for it.
+  // The bytes of a stage may not be there yet, and a copy out of mapped memory cannot wait for them.
   const auto isNeighbour = [this](const Fetch& fetch) { return !rpc::isStaged(fetch.exportId) && neighbours_.has(fetch.peer); };
   return {{"to neighbours", nullptr, false, isNeighbour, [this] { return NeighbourLink::start(files_.paths()); }},
           {"over tcp", "", config_.owner.link.enabled, LinkTable::registers(""), [this] { return startTcp(); }}};
@@ -70,7 +70,7 @@ Result<std::unique_ptr<link::Link>> PeerLink::startTcp() {
 void PeerLink::fetch(Fetch fetch) {
   waiting_.push_back(std::move(fetch));
   if (std::exchange(flushing_, true)) return;
-  // What was asked for in one turn of the loop goes down together. A refusal may have the core ask again: that goes down in the same way.
+  // Hands down together what the core asks for in one turn of the loop. A refusal may make the core ask again: the loop takes that, too.
   flush_ = kj::evalLater([this] {
              while (!waiting_.empty()) table_.fetch(std::exchange(waiting_, {}));
              flushing_ = false;

@@ -1,7 +1,7 @@
 // PeerLink: moves values between this owner and others by the links of its table (link_table.h): copies out of the mapped segments of
 // neighbours, and tcp.
 //
-// Control thread; the results come by the events, those of fetch() after it has returned.
+// Control thread. PeerLink reports results by its events, those of fetch() after it has returned.
 #pragma once
 
 #include <kj/async-unix.h>
@@ -48,7 +48,7 @@ class PeerLink {
   void unexport(ExportId id) { table_.unpublish(id); }
   bool neighbour(const rpc::Peer& peer) { return neighbours_.has(peer); }
 
-  // What the links are reading: to be looked at by every scan.
+  // What the links are reading. Every scan looks at these hazards.
   const shm::ClientFile& hazards() const { return *hazards_; }
   void show(rpc::MetricsPage&) const;
 

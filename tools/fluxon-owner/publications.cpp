@@ -39,7 +39,7 @@ void Publications::makeReadable(uint32_t slot, const Waiting& value, Time now) {
   if (value.origin != Origin::copy) ssd_.persist(slot, now);
 }
 
-// The newest is readable now, unless something newer has come.
+// Makes the newest of the waiting values readable, unless a newer one has come; retires the others.
 void Publications::publishWaiting(const std::string& key, Time now) {
   std::vector<uint32_t> slots;
   bool newer = false;

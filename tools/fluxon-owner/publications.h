@@ -1,4 +1,4 @@
-// Publications: pending values that the master decides about, and how they become readable in the right order.
+// Publications: pending values that the master decides about, and the order in which they become readable.
 //
 // Life of a pending value of a put, one of this owner's clients or one that has come home from another owner:
 //   submitted: what is older here is retired ──decided──► published ──no other put of the key is undecided──► readable (committed)
@@ -7,12 +7,12 @@
 //   A copy of a readable value enters at `published`: it retires nothing before.
 //
 // Invariants
-//   1. An overwrite retires this owner's older slots before the master is asked to publish; the new slot is committed after the master's
-//      reply. Two committed slots of one key never exist.
-//   2. While a put of a key is submitted and not decided, no other value of the key becomes readable here: it waits for no invalidation
-//      of this owner, and what it has not retired may be older.
-//   3. Slots that a submit retired may still be the route if the put was not published: the master hears that they are given up before
-//      it hears that their extents are free. They are not released before the master's reply, since it names them until then.
+//   1. A put retires this owner's older slots of the key before the owner asks the master to publish it; the owner commits the new slot
+//      after the master's reply. Two committed slots of one key never exist.
+//   2. While a put of a key is submitted and not decided, no other value of the key becomes readable here: the put retired older values at
+//      its submit and waits for no invalidation at this owner, so an older value that became readable after the submit would stay.
+//   3. If a put is not published, the slots that its submit retired may still be the route: the owner reports them as dropped before it
+//      reports their extents as free. It frees none of them before the master's reply, since the master names them until then.
 // One thread.
 #pragma once
 
@@ -36,7 +36,7 @@ class Publications {
   // A put whose bytes are there; `retired`: what its submit has retired.
   void submitted(uint32_t slot, std::vector<uint32_t> retired) { undecided_.emplace(slot, std::move(retired)); }
   bool isSubmitted(uint32_t slot) const { return undecided_.count(slot) != 0; }
-  // The master has decided about what was submitted. True: replicas that its submit had retired are given up by that.
+  // The master has decided about what was submitted. True: this gives up replicas that the submit had retired.
   enum class Outcome { published, other };
   bool decided(uint32_t slot, Outcome);
 

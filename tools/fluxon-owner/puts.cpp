@@ -31,8 +31,8 @@ void Puts::start(Caller caller, Command command, Time now) {
     return;
   }
   if (!standing_.takesRequests(now)) return retries_.putOff(caller, std::move(command), standing_.noLease(), now);
-  // What the master may refuse is asked first, before an older value of ours is given up for it.
-  const std::string asker = isInline(command) ? std::string() : command.extra;  // whose request it is, if the value is only filled here
+  // A put that the master may refuse asks it first, before an older value of ours is retired for it.
+  const std::string asker = isInline(command) ? std::string() : command.extra;  // another owner, on whose behalf a client fills it here
   const bool plain = !command.put.rejects() && !command.lease && asker.empty();
   const std::optional<uint64_t> offset = plain ? reserve_.take(extentBytes(command.valueBytes), now) : std::nullopt;
   controls_.open(command.key);
@@ -46,7 +46,7 @@ void Puts::start(Caller caller, Command command, Time now) {
   calls_.send(std::move(start), caller, std::move(command));
 }
 
-// In an extent of the reserve.
+// Begins a put in an extent of the reserve.
 void Puts::startAt(uint64_t offset, Caller caller, const Command& command, Time now) {
   const ClientId writer = isInline(command) ? ClientId() : caller.client;
   const std::optional<uint32_t> slot =
@@ -72,7 +72,7 @@ void Puts::started(Call& call, const rpc::Reply& reply, Time now) {
     return controls_.close(asked.key, now);
   }
   if (const auto* elsewhere = reply.as<rpc::PutElsewhere>()) {
-    // An owner of this host shall have it: the client goes there.
+    // The master wants the value at another owner of this host: the client goes there.
     FLUXON_MARK("owner: a put is sent on to a neighbour");
     const rpc::Peer& neighbour = elsewhere->neighbour;
     if (call.caller && host_.neighbour(neighbour)) {
@@ -115,7 +115,7 @@ void Puts::refuseGrant(OperationId put, Caller caller, Code code, const char* wh
   host_.answerCode(caller, code, why);
 }
 
-// The slot is the writer's. The bytes of an inline put are here, so it is submitted at once.
+// Gives the slot to the writer. The bytes of an inline put are here, so the owner submits it at once.
 void Puts::grant(uint32_t slot, Put put, Caller caller, const Command& command, Time now) {
   const PutId putId = put.putId;
   puts_[slot] = std::move(put);
@@ -204,8 +204,8 @@ void Puts::submit(uint32_t slot, Caller caller, Time now) {
   Put& put = puts_.at(slot);
   put.state = State::submitted;
   directory_.submit(slot);
-  // An older value of ours must be gone before the master publishes. A put that an existing key refuses replaces nothing, and one whose
-  // value lies elsewhere is invalidated here like at any other owner.
+  // Older values of this owner must be retired before the master publishes the put. A put that an existing key refuses replaces nothing;
+  // for one whose value lies elsewhere the master invalidates this owner like any other.
   if (put.place == Place::elsewhere) {
     exports_.begin(ExportId(put.putId.value), slot, now);
   } else {
@@ -234,7 +234,7 @@ void Puts::decided(const Call& call, const rpc::Reply& reply, Time now) {
   const auto* ended = reply.as<rpc::PutEnded>();
   const PutId putId = ended ? ended->putId : PutId();
   if (call.caller && code == Code::ok && ended && ended->published && put.replicas > 1) {
-    // The put is done; its caller waits for the copies that it asked for.
+    // The put is done; its caller now waits for the replicas that it asked for.
     rpc::Spread spread{.value = {key, putId}, .replicas = put.replicas, .timeLeftMs = static_cast<uint64_t>(kSpreadPatience.ms())};
     calls_.send(std::move(spread), call.caller);
   } else if (call.caller) {
@@ -249,7 +249,7 @@ void Puts::decided(const Call& call, const rpc::Reply& reply, Time now) {
   controls_.close(key, now);
 }
 
-// What becomes of the slot, and what its caller is told.
+// Decides what becomes of the slot, and returns what the caller is told.
 Code Puts::finish(uint32_t slot, const Put& put, const std::string& key, const rpc::Reply& reply, Time now) {
   const auto* ended = reply.as<rpc::PutEnded>();
   const PutId putId = ended ? ended->putId : PutId();

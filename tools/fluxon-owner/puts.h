@@ -1,4 +1,4 @@
-// Puts: from the question for an extent to the master's decision.
+// Puts: the life of a put at the owner of its client, from the request for an extent to the master's decision.
 //
 // Life of a put (the slot's states: directory_format.h), and who owns the bytes
 //   asked ──► granted ──commit──► submitted ──► committed | overwritten | refused
@@ -6,14 +6,14 @@
 //     │          ├──abort, or its writer ended──► given up
 //     │          └──the term ends──► orphan: still its writer's, and given up at its commit, abort or end
 //     └── from the reserve there is no `asked`: the extent is here already and the master hears of the put at its commit
-//   A put whose value shall lie at an owner of another host is filled here like any other. At its commit the extent is exported: the
-//   other one comes for the bytes, and the master answers when they are readable there. Then the export ends and the extent goes.
+//   A client fills a put here even if its value shall lie at an owner of another host. At the commit this owner exports the extent, the
+//   other owner fetches the bytes, and the master answers when they are readable there. Then the export ends and the extent is free.
 //   How a submitted put becomes readable: publications.h.
 //
 // Invariants
 //   1. An extent is in the directory, as granted, before its address leaves this process.
 //   2. Only the client that has the grant may commit or abort it, once.
-//   3. Nothing is committed at or after the end of the serving lease.
+//   3. The owner commits nothing at or after the end of its serving lease.
 // One thread.
 #pragma once
 
@@ -71,17 +71,17 @@ class Puts {
   // --- the master has answered
   void started(Call&, const rpc::Reply&, Time now);
   void decided(const Call&, const rpc::Reply&, Time now);
-  // As many replicas as could be had are made.
+  // The master has made as many replicas as it could.
   void spread(const Call&, const rpc::Reply&);
   void reserved(const rpc::Reserve&, const rpc::Reply&);
 
-  // What the reserve is short of is asked for; what was not used since then goes back.
+  // refill() asks for what the reserve is short of; shrinkReserve() gives back what has not been used since then.
   void refill();
   void shrinkReserve(Time unusedSince);
 
   // A grant of an earlier life whose writer may still write.
   void adopt(uint32_t slot, Time now);
-  // Grants stay with their writers, as orphans. What the master was to decide about is released, but for what is `exported`.
+  // Grants stay with their writers, as orphans. Frees what the master was to decide about, but for what is `exported`.
   void endTerm(const std::set<uint32_t>& exported);
 
   size_t count() const { return puts_.size(); }

@@ -21,7 +21,7 @@ std::optional<rpc::Request::Body> requestOf(const Command& command, uint64_t lef
   }
 }
 
-// As many entries as the payload area takes; the client asks on from the last one.
+// Lists as many entries as the payload area takes; the client asks on from the last one.
 std::string listingOf(const rpc::KeyPage& page) {
   std::string listing;
   for (const rpc::ListedKey& entry : page.keys) {

@@ -1,4 +1,4 @@
-// Questions: commands that change nothing here, which the master answers: stat, remove, count, list, leases. One thread.
+// Questions: hands the master the commands that change nothing here: stat, remove, count, list, leases. One thread.
 #pragma once
 
 #include "standing.h"

@@ -1,5 +1,5 @@
-// Replies: hands each answer of the master to the part that has asked. A reply that brings none of the answers that its request can get is
-// a refusal (`protocol`), whatever else it says. One thread.
+// Replies: hands each answer of the master to the part that has asked. A reply of a kind that its request cannot get counts as a refusal
+// (`protocol`), whatever else it says. One thread.
 #pragma once
 
 #include "gets.h"

@@ -1,5 +1,5 @@
-// Reserve: extents that the master has handed over ahead of puts, by size, so that a plain put needs no answer of the master
-// before its bytes move. Sizes that are used get a reserve; it goes back when they are not, or when the master is short of space.
+// Reserve: extents that the master has handed over ahead of puts (preallocation), by size, so that a plain put needs no answer of the
+// master before its bytes move. Sizes in use get a reserve; it goes back when they are not, or when the master is short of space.
 //
 // Life of a reserved extent:  asked ──► ready ──take──► in a put (granted, pending, committed: the slot's states)
 //                                         ▲                 │ abort
@@ -47,8 +47,8 @@ class Reserve {
     bytes_ += extentBytes;
   }
 
-  // What to ask the master for now: each class that has run low, more for one that has run dry since. Only what was used or answered
-  // since the last call is looked at: another class has not run lower, and asks for what there was no room for when it is used again.
+  // What to ask the master for now: each class that has run low, more for one that has run dry since. Looks only at classes that were used
+  // or answered since the last call: any other has not run lower, and asks for what there was no room for when it is used again.
   std::vector<Want> refill() {
     std::vector<Want> wants;
     for (const uint64_t size : std::exchange(touched_, {})) {

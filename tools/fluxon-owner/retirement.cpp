@@ -193,18 +193,19 @@ std::vector<uint32_t> Retirement::adopt(bool worthless, const std::set<uint64_t>
           FLUXON_MARK("owner: adopts a value that its last life was about to drop");
           retire(slot);
         } else if (directory_.state(slot) == shm::SlotState::reclaiming) {
-          // The scan that was to decide has ended with its process.
+          // The scan that should have decided has ended with its process.
           FLUXON_MARK("owner: adopts a slot that was being reclaimed");
           directory_.keep(slot);
         }
         break;
-      // Its writer was done, and who was to decide is gone: nobody writes it. If it was fetched, those who asked may hold it.
+      // Its writer had finished, and the process that waited for the decision is gone: nobody writes it. If it was fetched, gets may
+      // hold it.
       case shm::SlotState::pending:
         FLUXON_MARK("owner: adopts a value that was being decided");
         retire(slot);
         break;
       case shm::SlotState::granted:
-        // A client may still write; bytes from other owners came through the process that has ended, and ended with it.
+        // A client may still write; a fetch from another owner has ended with the process.
         if (living.count(directory_.writer(slot))) {
           FLUXON_MARK("owner: adopts a grant whose writer lives");
           if (directory_.writer(slot) == kSsdWriter.value) FLUXON_MARK("owner: adopts what an ssdd may be writing");
@@ -243,7 +244,7 @@ void Retirement::endTerm(Values values, const std::set<uint32_t>& busy) {
       case shm::SlotState::retired: retired_.push_back(slot); break;
       case shm::SlotState::pending:
         if (busy.count(slot)) break;
-        directory_.retire(slot);  // fetched: those who asked may hold it
+        directory_.retire(slot);  // fetched: gets may hold it
         retired_.push_back(slot);
         break;
       case shm::SlotState::reclaiming:

@@ -1,16 +1,17 @@
-// Retirement: how values leave memory. Slots that nobody begins to read any more wait for their last readers, scans of hazards tell when
-// those are gone, and the master hears what has become free and which of its replicas this owner has given up.
+// Retirement: how values leave memory (hazard pointers). A retired slot, which nobody begins to read any more, waits for its last readers;
+// scans of hazards tell when those are gone. The owner tells the master which extents are free, and which replicas it has given up.
 //
 // Life of a slot (directory_format.h has its states):
 //   committed, pending ──► retired, added here ──scan: nobody reads it──► free, told by `release`
 //   committed ──reclaim ordered──► reclaiming ──scan──► free (`ok`) | committed again (`busy`) | retired by an invalidation (`gone`)
-//   Who retires a slot that the master still names adds it here only when that has ended: it may be the route until then.
+//   A part that retires a slot which the master still names adds it here only when the master does not any more: until then the slot
+//   may be the route.
 //
 // Invariants
 //   1. A slot becomes free only when no hazard word and no held word names it, by a scan begun after it left `committed`, and ssdd reads it
 //      no more; then the master hears `release`, or `ok` as the result of a reclaim, exactly once.
 //   2. The master hears that a replica was given up before it hears that its extent is free.
-//   3. While the inventory is made nothing leaves it: no scan begins.
+//   3. While the owner makes its inventory no scan for retired slots begins, so that nothing leaves the inventory.
 // One thread.
 #pragma once
 
@@ -49,14 +50,14 @@ class Retirement {
              Persisting persisting)
       : directory_(directory), host_(host), calls_(calls), standing_(standing), controls_(controls), persisting_(std::move(persisting)) {}
 
-  // Retires what the key of a slot has besides it, but for what is known to be newer than `putId`. The caller adds them.
+  // Retires the other readable slots of the key of a slot, but those that are known to be newer than `putId`. The caller adds them.
   [[nodiscard]] std::vector<uint32_t> retireOlder(uint32_t than, PutId putId);
-  // Of one key, whatever is below the put_id.
+  // Retires the readable slots of a key that are below the put_id.
   void retireBelow(const rpc::Version& below, std::vector<uint32_t>& retired);
   // Retired slots that the master names no more.
   void add(const std::vector<uint32_t>& retired);
   void retire(uint32_t slot);
-  // Nobody reads or writes it.
+  // Frees a slot that nobody reads or writes.
   void free(uint32_t slot);
   void freeExtent(uint64_t offset) { releases_.push_back(offset); }
   // A replica that the master may name has been given up.
@@ -70,20 +71,20 @@ class Retirement {
   // Readers may have gone.
   void lookAgain(Time when) { nextScan_ = when; }
 
-  // What has piled up goes to the master.
+  // Tells the master what has piled up.
   void tell();
-  // Scans, if it is time; soon, where a put waits for space.
+  // Scans if it is time; soon, if a put waits for space.
   void flush(Time now);
   void tick(Time now);
   Time nextWake() const;
 
-  // Over a directory that an earlier process has left, whose values may be worthless. Grants whose writers live are left to the caller.
+  // Adopts a directory that an earlier process has left, whose values may be worthless. Returns the grants whose writers live.
   [[nodiscard]] std::vector<uint32_t> adopt(bool worthless, const std::set<uint64_t>& living);
-  // Values stay or are retired, as the caller says; what is `busy` (read by an export, written by a fetch) is left to who knows when
-  // that ends.
+  // Keeps or retires the values. Leaves alone what is `busy` (an export reads it, a fetch writes it): the part that knows when that ends
+  // frees it.
   enum class Values { kept, dropped };
   void endTerm(Values, const std::set<uint32_t>& busy);
-  // Extents in use that hold no readable value. From here on, what becomes free is news to the master.
+  // Extents in use that hold no readable value. From here on the owner tells the master what becomes free.
   std::vector<Extent> occupied();
 
   size_t retired() const { return retired_.size(); }

@@ -3,12 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/extent.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "rpc/metrics.h"
 #include "shm/hazard_scan.h"
 
 namespace fluxon::owner {
@@ -36,7 +34,6 @@ rpc::Registration registrationOf(NodeFiles& files, const Config& config, const s
 Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rpc::Access& access)
     : daemon_(daemon),
       files_(files),
-      populating_(config.owner.populate),
       populatePages_(config.owner.populate),
       ssdLeftBehind_(SsdLink::leftBehind(files, config)),
       core_({.node = files.node(), .awaitsSsd = ssdLeftBehind_ && files.directory().ssd()}, files.directory(), files.segment(),
@@ -57,7 +54,7 @@ Service::Service(rpc::Daemon& daemon, NodeFiles& files, const Config& config, rp
             [this](const ssd::Message& message) { core_.ssd(message, bootTime()); },
             [this](uint64_t load, uint64_t bytes) { core_.loading(load, bytes, bootTime()); },
             [this](uint64_t load, const Error& error) { core_.fetched(load, error, bootTime()); },
-            [this] { core_.clientGone(kSsdWriter, bootTime()); }, [this] { core_.ssdExpected(false); }, [this] { run(); }}),
+            [this] { core_.clientGone(kSsdWriter, bootTime()); }, [this] { core_.ssdNotComing(); }, [this] { run(); }}),
       clients_(daemon, files, config.owner.maxClients,
                {[this](Caller caller, Command command) { core_.command(caller, std::move(command), bootTime()); },
                 [this](ClientId id) { core_.clientGone(id, bootTime()); }, [this] { run(); },
@@ -99,7 +96,7 @@ kj::Promise<void> Service::stop() {
   return decided(bootTime() + kLastPuts).then([this] { return farewell(); });
 }
 
-// Puts that the master is deciding are waited for: it would not know whether they are values of the next life.
+// Waits for puts that the master is deciding: else the master would not know whether they are values of the next life.
 kj::Promise<void> Service::decided(Time until) {
   if (files_.directory().count(shm::SlotState::pending) == 0 || bootTime() >= until) return kj::READY_NOW;
   return daemon_.timer().afterDelay(1 * kj::MILLISECONDS).then([this, until] { return decided(until); });
@@ -130,16 +127,15 @@ kj::Promise<void> Service::beat() {
 kj::Promise<void> Service::populate(uint64_t at) {
   auto reached = std::make_shared<uint64_t>(at);
   return daemon_.workers().run([this, at, reached] { *reached = files_.populateStep(at); }).then([this, reached]() -> kj::Promise<void> {
-    populating_ = *reached < files_.segmentBytes();
     if (stopping_) return kj::READY_NOW;
-    if (populating_) return populate(*reached);
+    if (*reached < files_.segmentBytes()) return populate(*reached);
     const bool all = files_.segmentHeader().populatedBytes.load(std::memory_order_relaxed) == files_.segmentBytes();
     log::info(all ? "segment populated" : "this kernel does not populate: pages are touched by their first writer");
     return kj::READY_NOW;
   });
 }
 
-// On a worker thread: are the files still what their names lead to, and what do readers hold?
+// A worker thread looks whether the names still lead to the files, and what readers hold.
 kj::Promise<void> Service::eachSecond() {
   struct Job {
     std::vector<std::shared_ptr<ClientMap>> clients;
@@ -171,8 +167,8 @@ kj::Promise<void> Service::eachSecond() {
   });
 }
 
-// What was removed is not made anew: who removed it may have started another owner, which has what bears the names now, and this
-// process cannot know what else is gone. Its end is one that a supervisor answers with a start.
+// The owner does not make a removed file anew: whoever removed it may have started another owner, which has the names now, and this
+// process cannot know what else is gone. It ends in a way that a supervisor answers with a start.
 void Service::lost(NodeFiles::Loss loss) {
   loss_ = std::move(loss);
   if (loss_.what == NodeFiles::Loss::What::lock) files_.disown();
@@ -192,7 +188,7 @@ void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
     for (const auto& file : job->files) clients.push_back(&file->shared());
     job->held = shm::scanHazards(clients, job->refs);
   };
-  // A few clients are looked at in some 10 us, less than a hop to a worker and back costs.
+  // To look at a few clients takes some 10 us, less than a hop to a worker and back.
   const bool quick = job->files.size() <= kClientsScannedHere && job->refs.size() <= kSlotsScannedHere;
   kj::Promise<void> looked = quick ? kj::evalLater(kj::cp(look)) : daemon_.workers().run(look);
   tasks_.add(looked.then([this, scan, job] {
@@ -201,7 +197,7 @@ void Service::scan(uint64_t scan, std::vector<uint64_t> refs) {
   }));
 }
 
-// After anything that may have changed the core: arms its next wake-up.
+// Arms the next wake-up of the core; called after anything that may have changed it.
 void Service::run() {
   peers_.setIncarnation(link_.registration().incarnation);
   link_.check();
@@ -228,75 +224,6 @@ std::string Service::health(bool& healthy) const {
          ",\"lease_left_ms\":" + std::to_string(std::max<int64_t>(0, (Time{files_.directory().leaseUntilNs()} - bootTime()).ms())) +
          ",\"segment_bytes\":" + std::to_string(files_.segmentBytes()) + ",\"populated_bytes\":" + std::to_string(populated) +
          ",\"clients\":" + std::to_string(clients_.count()) + ",\"error\":" + jsonString(error) + "}";
-}
-
-std::string Service::metrics() const {
-  rpc::MetricsPage page;
-  const auto gauge = [&](const char* name, const char* help, uint64_t value) { page.gauge(name, help, static_cast<double>(value)); };
-  const auto counter = [&](const char* name, const char* help, uint64_t value) { page.counter(name, help, static_cast<double>(value)); };
-  const auto loop = [&](const char* name, const char* help, Duration value) {
-    page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
-  };
-  loop("fluxon_owner_loop_longest_seconds", "Longest time between two looks at sockets and timers, since this page was asked for last.",
-       daemon_.port().takeLongest());
-  loop("fluxon_owner_loop_longest_ever_seconds", "The same since the start.", daemon_.port().longestEver());
-  loop("fluxon_owner_loop_longest_busy_seconds", "The most that was computed between two looks since the start.",
-       daemon_.port().longestBusy());
-  gauge("fluxon_owner_serving", "1 while the serving lease holds.", core_.serving(bootTime()));
-  gauge("fluxon_owner_segment_capacity_bytes", "Capacity of the segment.", files_.segmentBytes());
-  gauge("fluxon_owner_clients", "Clients attached.", clients_.count());
-  counter("fluxon_owner_master_connections_total", "Connections to a master that were made.", link_.connections());
-  counter("fluxon_owner_clients_refused_total", "Attach requests and commands that did not hold together.", clients_.refused());
-  static constexpr const char* kStates[] = {"free", "granted", "pending", "committed", "reclaiming", "retired"};
-  for (uint32_t i = 0; i < shm::kSlotStates; ++i) {
-    page.gauge("fluxon_owner_directory_slots", "Slots of the directory by state.",
-               static_cast<double>(files_.directory().count(static_cast<shm::SlotState>(i))), {{"state", kStates[i]}});
-  }
-  gauge("fluxon_owner_directory_overflow_slots", "Overflow slots in use: values found through the ring only.",
-        files_.directory().overflowUsed());
-  gauge("fluxon_owner_grants", "Puts whose extent is being filled or decided.", core_.grants());
-  gauge("fluxon_owner_ring_holds", "Holders that the owner gave with an answer (held words).", clients_.held());
-  gauge("fluxon_owner_segment_read_bytes", "Bytes of values that readers hold, as of the last second.", readBytes_);
-  gauge("fluxon_owner_requests_pending", "Requests to the master without an answer.", core_.requestsPending());
-  gauge("fluxon_owner_reserve_bytes", "Extents at hand ahead of puts.", core_.reserveBytes());
-  gauge("fluxon_owner_flights", "Copies from other owners under way.", core_.flights());
-  gauge("fluxon_owner_exports", "Values that another owner is to come for.", core_.exports());
-  const OwnerCore::Ages oldest = core_.oldest(bootTime());
-  const auto age = [&](const char* name, const char* help, Duration value) {
-    page.gauge(name, help, static_cast<double>(value.ns) * 1e-9);
-  };
-  age("fluxon_owner_oldest_put_seconds", "Age of the oldest put that is being filled or decided, 0 without one.", oldest.put);
-  age("fluxon_owner_oldest_grant_seconds", "Age of the oldest grant whose writer has neither committed nor given it up, 0 without one.",
-      oldest.grant);
-  age("fluxon_owner_oldest_flight_seconds", "Age of the oldest copy or load under way, 0 without one.", oldest.flight);
-  age("fluxon_owner_oldest_export_seconds", "Age of the oldest value that another owner is to come for, 0 without one.", oldest.exported);
-  peers_.show(page);
-  core_.counters().each(counter);
-  gauge("fluxon_owner_ssd_attached", "1 while an ssdd is attached.", ssd_.attached());
-  gauge("fluxon_owner_ssd_persists", "Values being persisted, or waiting for it.", core_.persists());
-  gauge("fluxon_owner_ssd_loads_adrift", "Loads of an ssdd that has ended whose I/O may not be over.", ssd_.adrift());
-  counter("fluxon_owner_log_lines_dropped_total", "Lines of the log that standard error did not take.", log::dropped());
-  const ClientTotals totals = clients_.totals();
-#define FLUXON_SHOW(name, text)                                                                           \
-  page.counter("fluxon_owner_client_events_total", "Counted by clients in their files, living and dead.", \
-               static_cast<double>(totals.name), {{"event", #name}});
-  FLUXON_CLIENT_COUNTERS(FLUXON_SHOW)
-#undef FLUXON_SHOW
-  const std::pair<const char*, uint64_t> hits[] = {{"local", totals.hits + totals.askedHits},
-                                                   {"neighbour", totals.neighbourHits},
-                                                   {"remote", totals.remoteHits},
-                                                   {"ssd", totals.ssdHits},
-                                                   {"remote_ssd", totals.remoteSsdHits}};
-  for (const auto& [source, count] : hits) {
-    page.counter("fluxon_owner_client_hits_total", "Gets of this node's clients that found a value, by where it came from.",
-                 static_cast<double>(count), {{"source", source}});
-  }
-  std::vector<double> bounds;
-  for (uint32_t i = 0; i + 1 < shm::kLatencyBuckets; ++i) bounds.push_back(static_cast<double>(uint64_t{32} << i) * 1e-9);
-  page.histogram("fluxon_owner_local_get_seconds", "Latency of gets without a message, one in 64.", bounds,
-                 std::vector<uint64_t>(std::begin(totals.latency), std::end(totals.latency)),
-                 static_cast<double>(totals.latencySumNs) * 1e-9);
-  return page.text();
 }
 
 }  // namespace fluxon::owner

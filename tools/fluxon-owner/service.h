@@ -1,5 +1,5 @@
-// The edge of an owner: client rings on one side, the master on the other, time, scans on worker threads, metrics. All decisions
-// are in OwnerCore.
+// Service: the edge of an owner: client rings on one side, the master on the other, time, scans on worker threads, metrics. All
+// decisions are in OwnerCore.
 #pragma once
 
 #include <kj/async.h>
@@ -27,11 +27,11 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
   void setHttp(std::string address) { link_.setHttp(std::move(address)); }
   // Serves nothing any more, answers what is open, tells the master. The values stay for the next life, unless this owner leaves.
   kj::Promise<void> stop();
-  // From here on it leaves for good: stop() drops the values and tells the master so, and nothing of the node is left.
+  // This owner leaves for good: stop() drops the values and tells the master so, and nothing of the node is left.
   void leave(const char* why);
   // Resolves when this owner leaves, or a file of the node is not there any more.
   kj::Promise<void> left() { return kj::mv(left_); }
-  // Which file, and what went with it. Without the lock the process is to end as it is, without stop().
+  // Which file is lost, and what went with it. Without the lock the process must end as it is, without stop().
   const NodeFiles::Loss& loss() const { return loss_; }
   std::string metrics() const;
   std::string health(bool& healthy) const;
@@ -65,7 +65,6 @@ class Service final : public Host, private kj::TaskSet::ErrorHandler {
 
   rpc::Daemon& daemon_;
   NodeFiles& files_;
-  bool populating_;
   bool populatePages_;
   bool ssdLeftBehind_;
   OwnerCore core_;

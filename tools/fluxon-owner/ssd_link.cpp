@@ -75,7 +75,7 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
   Result<shm::Descriptor> made = shm::createFile(path, sizeof(ssd::SsddFile), files_.group() >= 0 ? 0640 : 0600, files_.group());
   if (!made) return refuse(made.error().code, made.error().detail);
   Result<shm::MappedFile> map = shm::MappedFile::map(made->get(), shm::Access::readWrite, path);
-  // Its description: locked here, kept by nobody but ssdd, so that others see whether it lives.
+  // The description of ssdd: locked here and kept by nobody but ssdd, so that others see whether ssdd lives.
   Result<shm::Descriptor> theirs = shm::openFile(path, shm::Access::readWrite);
   Result<shm::Descriptor> segment = shm::openFile(files_.file("segment"), shm::Access::readWrite);
   if (!map || !theirs || !segment) {
@@ -120,7 +120,7 @@ void SsdLink::attach(shm::Descriptor& socket, const ssd::SsddAttach& request) {
   events_.heard();
 }
 
-// The end of the socket is the end of ssdd, or its way to say that it is done with us. Nothing else comes by it.
+// When the socket ends ssdd has ended, or wants no more of this owner. Nothing else comes by it.
 kj::Promise<void> SsdLink::watch(const ssd::Channel& of) {
   return socketObserver_->whenBecomesReadable().then([this, &of]() -> kj::Promise<void> {
     if (channel_.get() != &of) return kj::READY_NOW;
@@ -151,7 +151,7 @@ kj::Promise<void> SsdLink::bell(const ssd::Channel& of) {
   }
   events_.heard();
   if (channel_.get() != &of) return kj::READY_NOW;
-  // By the timer, which is looked at together with sockets and signals: an ssdd that talks without end keeps nobody else waiting.
+  // The loop looks at the timer together with sockets and signals, so an ssdd that talks without end keeps nobody else waiting.
   if (more) return daemon_.timer().afterDelay(0 * kj::NANOSECONDS).then([this, &of] { return bell(of); });
   return bellObserver_->whenBecomesReadable().then([this, &of] { return bell(of); });
 }
@@ -200,8 +200,8 @@ void SsdLink::startOver(const char* why) {
   cut();
 }
 
-// The channel ends. May be called by what the channel's own tasks call: those end in the next turn, and the channel after them, so that
-// another one is not taken for it.
+// Ends the channel. The channel's own tasks may call this, so the tasks end in the next turn of the loop. The channel lives until then, so
+// that no new channel gets its address (tasks compare addresses).
 void SsdLink::cut() {
   ++cuts_;
   tasks_.add(kj::evalLater([channel = std::move(channel_), old = kj::mv(channelTasks_), socketObserver = kj::mv(socketObserver_),
@@ -247,7 +247,8 @@ kj::Promise<void> SsdLink::awaitLocks() {
   });
 }
 
-// The ssdd of the last life holds its shards and does not come: what it has is not waited for any longer; what it may be writing is.
+// The ssdd of the last life holds its shards and does not attach: the owner gives up its contents, but goes on waiting for what it may be
+// writing.
 kj::Promise<void> SsdLink::patience() {
   return daemon_.timer().afterDelay(kPatience.ns * kj::NANOSECONDS).then([this] {
     if (!leftBehind_) return;

@@ -1,10 +1,10 @@
 // SsdLink: the owner's end of the channel to its ssdd: attaching, messages, and the end of what ssdd may write into the segment.
 //
 //   none ──attach──► attached ──(socket ends, broken frame, startOver)──► adrift ──(attach, or no lock of a shard is held)──► none
-//   adrift: an ssdd that was here, or the kernel for it, may still write into extents of loads that were under way. It is over when the
-//   locks of its shard files are free, or when an ssdd attaches, which holds them and has no I/O of its own in the segment.
+//   adrift: the ssdd that was here, or the kernel for it, may still write into the extents of its loads. That is over when the locks of
+//   its shard files are free, or when an ssdd attaches: that one holds the locks, and has no I/O of its own in the segment.
 //
-// Invariant: of each load there is one `fetched`, and after it nothing writes into its extent.
+// Invariant: the link reports the end of each load once (`fetched`), and nothing writes into the extent after that.
 // Control thread.
 #pragma once
 
@@ -42,7 +42,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   SsdLink(rpc::Daemon&, NodeFiles&, const Config&, Events);
 
   bool enabled() const { return !roots_.empty(); }
-  // An ssdd of the last life holds its shards: it may come with what it has, and may be writing.
+  // An ssdd of the last life holds its shards: it may attach with what it has, and may be writing.
   static bool leftBehind(NodeFiles&, const Config&);
   // `leftBehind`: calm() is to be called.
   void start(bool leftBehind);
@@ -52,7 +52,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
   void send(const ssd::Message&);
   void load(const Fetch&);
   void startOver(const char* why);
-  // What its owner has left out: into the file, and, once a minute, into the log.
+  // Writes what its owner has left out into the file and, once a minute, into the log.
   void show(const OwnerCounters&, Time now);
   bool attached() const { return channel_ != nullptr; }
   const ssd::SsddStatus* status() const { return file_ ? &shared().status : nullptr; }
@@ -60,7 +60,7 @@ class SsdLink final : private kj::TaskSet::ErrorHandler {
 
  private:
   ssd::SsddFile& shared() const { return *reinterpret_cast<ssd::SsddFile*>(file_.data()); }
-  // What a channel has begun does nothing more when it is not the present one.
+  // The tasks of a channel stop when it is not the present one.
   kj::Promise<void> watch(const ssd::Channel&);
   kj::Promise<void> bell(const ssd::Channel&);
   kj::Promise<void> awaitLocks();

@@ -48,7 +48,7 @@ void SsdPersists::pump(Time now) {
   }
 }
 
-// ssdd does not read its bytes any more.
+// The persist leaves its state; one that leaves `writing` is read by ssdd no more.
 void SsdPersists::leave(Persist& persist, Persist::State to) {
   if (persist.state == Persist::State::writing) {
     watch_.ends();
@@ -58,7 +58,7 @@ void SsdPersists::leave(Persist& persist, Persist::State to) {
   persist.state = to;
 }
 
-// Its memory is free to go.
+// Ends a persist: its memory may go.
 void SsdPersists::end(uint64_t id) {
   const auto found = persists_.find(id);
   leave(found->second, Persist::State::asked);

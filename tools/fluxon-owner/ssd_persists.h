@@ -1,16 +1,16 @@
-// SsdPersists: values that are made replicas on the SSD.
+// SsdPersists: writes values to the SSD (write-behind) and makes them replicas there.
 //
 // Life of a persist, of a value that a put has made readable here:
 //   queued ──► writing ──persisted──► asked ──(the master takes it)──► over: a replica on the SSD
 //     │           ├──failed──► over      └──(it does not)──► over: ssdd drops the entry
 //     │           └──stalled──► over: its version is dead, so nobody minds which bytes the disk still takes for it
 //     └──given up: too old, while its memory is wanted; or the value has gone
-//   Who owns the bytes: until it is over the slot is no victim, and stays retired when it is retired, since ssdd reads the bytes, and the
-//   master takes a replica only beside the one in memory.
+//   Who owns the bytes: until a persist is over its slot is no victim, and if it is retired it does not become free. ssdd reads the bytes,
+//   and the master takes a replica on the SSD only beside the one in memory.
 //
 // Invariants
-//   1. A version is persisted once. What ssdd has and the master has not taken is dead when this life, or the term, ends.
-//   2. Values and bytes that are told to ssdd at a time are bounded: disks that do not answer hold no more than a part of the memory.
+//   1. The owner persists a version once. An entry that ssdd has and the master has not taken is dead when this life, or the term, ends.
+//   2. The values and bytes that ssdd may be writing are bounded: disks that do not answer hold no more than a part of the memory.
 // One thread.
 #pragma once
 
@@ -41,7 +41,7 @@ struct PersistCounters {
   FLUXON_COUNTERS(FLUXON_OWNER_PERSIST_COUNTERS)
 };
 
-// Whether an ssdd that has something to do is heard of. It says a word each half second then.
+// The watchdog of ssdd: an ssdd that has something to do sends a message each half second.
 class SsdWatch {
  public:
   void begins(Time now) {
@@ -69,19 +69,20 @@ class SsdPersists {
       : settings_(settings), directory_(directory), host_(host), calls_(calls), retirement_(retirement), watch_(watch) {}
 
   void begin(uint64_t id, uint32_t slot, Time now);
-  // May a victim go? One that is being persisted stays; not for ever, when an SSD is much slower than what comes in.
+  // May a victim go? One that is being persisted stays, but one that waits for its write goes after a while: the SSD may be much slower
+  // than what comes in.
   bool yields(uint32_t slot, Time now);
-  // Of a retired value. What only waits is given up: its turn may be far away.
+  // Does ssdd read a retired value? Gives up a persist that only waits: its turn may be far away.
   bool reads(uint32_t slot);
 
-  // --- ssdd says. A persist that is over, or was forgotten, is not heard of: its entry is dead.
+  // --- messages of ssdd. One about a persist that is over, or was forgotten, does nothing: its entry is dead.
   void persisted(uint64_t id, Code, Time now);
   // False: it is none.
   bool stalled(uint64_t id, Time now);
   // The master has decided.
   void decided(const std::vector<uint64_t>& ids, const rpc::Reply&);
 
-  // What has been persisted since is told to the master.
+  // Asks the master about what has been persisted since.
   void tell();
   // What is on the SSD is over: those under way have failed.
   void lose();

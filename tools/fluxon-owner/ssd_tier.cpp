@@ -115,7 +115,7 @@ void SsdTier::done(const ssd::Message& message) {
   }
 }
 
-// What the master would take for nonsense of this owner does not get as far as that.
+// The owner checks the list: the master would take nonsense in it for this owner's.
 void SsdTier::listed(const ssd::Message& message, Time now) {
   if (listing_ == 0 || message.id != listing_) return;
   if (message.key.empty() || !message.putId || extentBytes(message.bytes) > segmentBytes_) return giveUp("it lists what cannot be", now);
@@ -132,7 +132,7 @@ void SsdTier::persist(uint32_t slot, Time now) {
 
 void SsdTier::invalidate(const rpc::Invalidate& order, std::vector<uint32_t> retired, Time now) {
   Invalidation invalidation{order.order, now, std::move(retired)};
-  // What is on the SSD is over when ssdd has said so: it keeps that in mind when this process dies.
+  // The entries are gone when ssdd has said so: it remembers that even if this process dies.
   if (life_ && !order.below.empty()) return ask(order.below, std::move(invalidation));
   answer(invalidation);
 }
@@ -152,7 +152,7 @@ void SsdTier::ask(const std::vector<rpc::Version>& below, Invalidation invalidat
   invalidating_[id] = std::move(invalidation);
 }
 
-// The master names what was retired until it hears this, so nothing of it is released before.
+// The master may name the retired slots until it hears this answer, so they are added only now.
 void SsdTier::answer(const Invalidation& invalidation) {
   if (!invalidation.order) return;
   calls_.send(rpc::InvalidateDone{.order = *invalidation.order});
@@ -222,7 +222,7 @@ rpc::SsdValue SsdTier::takeListed() {
 
 // --- when
 
-// What has been persisted, and what has gone.
+// Reports to the master what has been persisted, and what has been evicted.
 void SsdTier::tellNews(Time now) {
   persists_.tell();
   if (evicted_.empty() || (evicted_.size() < kEvictedAtOnce && now < evictedSince_ + kEvictedPatience)) return;
@@ -235,8 +235,8 @@ void SsdTier::tellNews(Time now) {
   calls_.send(std::move(gone));
 }
 
-// When ssdd is to have answered what it was asked. Without an end to that no change of a key and no term would go on, and memory that is
-// being persisted would not come free; gets would wait for what never comes.
+// When ssdd must have answered. Without this timeout a silent ssdd would block invalidations and terms, hold the memory of values that
+// are being persisted, and keep gets waiting for ever.
 Time SsdTier::due() const {
   Time due = watch_.due();
   if (!invalidating_.empty()) due = std::min(due, invalidating_.begin()->second.when + kPatience);
@@ -255,7 +255,7 @@ Time SsdTier::nextWake() const {
   return std::min(tells ? evictedSince_ + kEvictedPatience : Time::never(), due());
 }
 
-// What ssdd is asked, or tells, from here on is for the next time. What it has stays with the values, and goes with them.
+// Requests to ssdd and its reports of the old term are void. Its contents stay with the values, and go with them.
 void SsdTier::endTerm(Retirement::Values values, Time now) {
   described_ = false;
   invalidating_.clear();

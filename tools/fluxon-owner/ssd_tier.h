@@ -1,27 +1,26 @@
-// SsdTier: what is on this owner's SSD. ssdd does the I/O (ssd/messages.h has the messages); this owner speaks for it, and nobody else
-// reads from it.
+// SsdTier: the replicas on this owner's SSD. ssdd does the I/O (its messages: ssd/messages.h); this owner speaks for it to the master, and
+// nobody else reads from it.
 //
-//   none ──attached──► attached ──ssdd ends, or is given up──► none: what was on the SSD is over, its life never comes again
-//   On a protocol violation, or when ssdd says nothing in time: its channel ends (start over) and its contents are discarded.
+//   none ──attached──► attached ──ssdd ends, or is given up──► none: its contents are over, and its life never comes again
+//   On a protocol violation or timeout the owner ends the channel (start over) and discards the contents.
 //
 // Invariants
-//   1. Of an entry that the master may name, a later put or delete is acknowledged only when ssdd has dropped it, or when its life is
-//      over: no load and no inventory finds it then, not even in the next life of this process. The directory's header names the one
-//      life of the SSD that counts; it changes before an answer relies on that.
-//   2. An invalidation is passed on before anything that may be loaded later: messages to ssdd keep their order. A load that was under
-//      way is a flight like any other: the bound of its key decides.
-//   3. What ssdd has and the master has not taken is dead when this life, or the term, ends (Message forget, and messages.h).
-//      The master forgets such an entry by this owner's word alone, and that is said after ssdd was told to drop it.
-//   4. What has gone from the SSD by itself is told after the commit that made it known: ssdd keeps an entry until the master has
-//      decided about it. Commits and what has gone are one numbered stream of requests, sent again in its order after a lost
-//      connection, and a version is persisted once; so the master never takes away what ssdd still has.
-//   5. ssdd is heard whatever the master does. What has gone waits here for a master that is slow or away, and nothing else does: it is no
-//      more than the SSD has held and the master has taken, and takes less memory than its entries did at ssdd. To ask ssdd for a list of
-//      what is left instead, once there is too much, would need as much for all that lives. A route that is not taken back yet costs a
-//      get one miss at ssdd. A new term makes it void: it asks for a list.
-// Why nothing older comes back after both this process and the master have died: the next life lists what ssdd has kept, which by
-// (1) and (3) holds no version below an acknowledged one, unless the record on disk names another life: then the list is refused.
-// One thread.
+//   1. The owner answers an invalidation only when ssdd has dropped its entries, or when the life of the SSD is over: then no load and no
+//      inventory finds them, not even in the next life of this process. The directory's header names the one life of the SSD that counts;
+//      the owner changes it before an answer relies on that.
+//   2. The owner passes an invalidation on before any later load: messages to ssdd keep their order. A load under way is a flight like any
+//      other: the bound of its key decides.
+//   3. An entry that ssdd has and the master has not taken is dead when this life, or the term, ends (message `forget`). The master forgets
+//      an entry by this owner's word alone, and the owner gives it after it has told ssdd to drop the entry.
+//   4. The owner reports an eviction after the commit that made the entry known: ssdd keeps an entry until the master has decided about it.
+//      Commits and evictions are one stream of numbered requests, which the owner sends again in order after a lost connection, and it
+//      persists a version once. So the master never forgets what ssdd still has.
+//   5. The owner hears ssdd whatever the master does. Only evictions wait here for a master that is slow or away: they are no more than the
+//      SSD has held and the master has taken, and take less memory than their entries did at ssdd. (Rejected: to ask ssdd for a list of
+//      what is left once they are too many; that needs as much memory for all that lives.) Until the master hears of an eviction its route
+//      costs a get one miss at ssdd. A new term voids them: it asks for a list.
+// If this process and the master have both died nothing older comes back: the next life lists what ssdd has kept, which by (1) and (3)
+// holds no version below an acknowledged one; if the record on disk names another life, the list is refused. One thread.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +53,7 @@ class SsdTier {
     SsdPersists::Settings persists;
     bool awaited;  // ssdd of the last life lives, and may bring what it has
   };
-  // Loads are flights and stages. The extent of one that is left stays ssdd's to write until the host says that it has ended.
+  // Loads are flights and stages. After a load is left ssdd may write its extent until the host has reported its end.
   struct Loads {
     std::function<void(const char* why, Time now)> leaveAll;  // ssdd has ended
     std::function<void(uint64_t task, Time now)> stalled;     // its device does nothing
@@ -63,19 +62,20 @@ class SsdTier {
 
   // --- who is there
   Incarnation life() const { return life_; }
-  // May an ssdd of that life attach? One that is not empty only before the master is told what is here.
+  // May an ssdd of that life attach? One with entries may only before a registration has told the master what is on the SSD.
   bool takes(Incarnation life, bool empty) const { return empty ? life != lost_ : !described_ && life == directory_.ssd(); }
   void attached(Incarnation life);
   void gone(Time now);
   void giveUp(const char* why, Time now);
-  void expected(bool expected) { awaited_ = expected; }
+  // No ssdd will come with what it had in the last life.
+  void notComing() { awaited_ = false; }
   bool awaited() const { return awaited_; }
-  // What a registration says of the SSD: any other life of it is worth nothing from here on.
+  // The life of the SSD that a registration names. From here on any other life of it is worth nothing.
   Incarnation describe();
 
   void heard(const ssd::Message&, Time now);
 
-  // One count for flights and what ssdd is asked, since its progress names either.
+  // Flights and requests to ssdd share one sequence of ids, since the messages of ssdd name either.
   uint64_t newTask() { return nextTask_++; }
 
   // --- replicas on the SSD
@@ -85,9 +85,9 @@ class SsdTier {
   void committed(const std::vector<uint64_t>& persists, const rpc::Reply& reply) { persists_.decided(persists, reply); }
   void evictedTold(size_t count) { told_ -= count; }
 
-  // The order to invalidate is answered when ssdd has dropped its entries, if there is one; what it retired goes after that.
+  // Answers the order when ssdd has dropped its entries, at once if there is no ssdd. The retired slots may go after that.
   void invalidate(const rpc::Invalidate&, std::vector<uint32_t> retired, Time now);
-  // What the master has refused of the list goes before this life serves.
+  // Drops what the master has refused of the list; this life does not serve before that is done.
   void dropRefused(const std::vector<rpc::Version>& below, Time now);
   bool dropsRefused() const;
   void scrub(Caller);
@@ -97,15 +97,15 @@ class SsdTier {
   Incarnation loadBegins(Time now);
   void loadSays(Time now) { watch_.heard(now); }
   void loadEnds(Incarnation life, Time now);
-  // It does nothing, and counts no more. False: it did not.
+  // The load does nothing: the watchdog counts it no more. False: it did not count it.
   bool loadStalls(Incarnation& life);
   void countLoad() { ++counters_.ssdLoads; }
   void countLoaded(uint64_t bytes) { counters_.ssdLoadedBytes += bytes; }
   void countFailedLoad() { ++counters_.ssdLoadsFailed; }
-  // What a load found missing or damaged is over for good: ssdd hears that before the master does, so that no list names what the master
-  // does not know any more. False: the code means something else.
+  // Tells ssdd to drop an entry that a load found missing or damaged, before the master hears of it, so that no list names what the
+  // master has forgotten. False: the code means something else.
   bool dropUnreadable(const std::string& key, PutId, Code);
-  // The master is to know that at once.
+  // Reports an entry as gone to the master without waiting for others.
   void goneAtOnce(const std::string& key, PutId);
 
   // --- the list of what is there, for an inventory

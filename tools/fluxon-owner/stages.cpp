@@ -96,7 +96,7 @@ bool Stages::loaded(uint64_t task, Code code, Time now) {
     if (stage.peers == Stage::Peers::read) host_.exportProgress(id, bytes);
   } else {
     ssd_.countFailedLoad();
-    // Who asked for it asks again: the master should know by then.
+    // The owner that reads asks the master again, and the master should know by then.
     const std::string key(directory_.key(stage.slot));
     const bool over = std::holds_alternative<TermOver>(stage.end);
     if (!over && ssd_.dropUnreadable(key, stage.putId, code)) ssd_.goneAtOnce(key, stage.putId);
@@ -146,7 +146,7 @@ void Stages::unexported(ExportId id) {
   endIfOver(id);
 }
 
-// Over, when nobody reads or writes the extent any more.
+// The stage is over when it is not wanted and nobody reads or writes the extent any more.
 void Stages::endIfOver(ExportId id) {
   const auto found = stages_.find(id);
   if (found == stages_.end()) return;  // over already, if the host said at once that nobody reads

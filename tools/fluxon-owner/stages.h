@@ -1,14 +1,15 @@
-// Stages: values that are brought from this owner's SSD for an owner of another host, by order of the master.
+// Stages: values that this owner loads from its SSD for an owner of another host, by order of the master.
 //
 // Life of a stage
 //   loading and readable ──loaded──► readable ──unstage ordered, or the term ends──► ending ──nobody reads, nobody writes──► over
-//   Peers read what is loaded already, ssdd writes the rest. A failed load fails those who read; the stage stays until the master, or the
-//   term, ends it. Over: `unstaged` is said and the extent is free, as the master has it; after its term it is free as any other.
-//   A load that outlasts its stage's term is adrift: ssdd writes into the extent until the host says that the load has ended.
+//   Peers read what is loaded already while ssdd writes the rest. A failed load fails those who read; the stage stays until the master, or
+//   the end of the term, ends it. When it is over the owner frees the extent and answers `unstaged`, by which the master knows it is free;
+//   after the end of the term it answers nothing.
+//   A load that outlasts its stage after the term is adrift: ssdd writes into the extent until the host reports the end of the load.
 //
 // Invariants
 //   1. The extent is in the directory, as granted, from before it is written until nobody reads or writes it.
-//   2. An order to unstage is answered once, when that is so; one for a stage that is not there at once.
+//   2. The owner answers an order to unstage once, when that is so; at once if there is no such stage.
 // One thread.
 #pragma once
 
@@ -43,7 +44,7 @@ class Stages {
   bool loading(uint64_t load, uint64_t bytes, Time now);
   bool loaded(uint64_t load, Code, Time now);
   bool stalled(uint64_t load);
-  // ssdd has ended: those who read need not wait for what it does not bring. The extents are still its to write.
+  // ssdd has ended: fails those who read, since nothing more comes. ssdd, or the kernel for it, may still write the extents.
   void leaveLoads();
 
   void unexported(ExportId);

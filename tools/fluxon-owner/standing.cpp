@@ -38,7 +38,7 @@ void Standing::reconnected(Duration lease, Time sent) {
 void Standing::serve(Time now) {
   state_ = State::joined;
   directory_.setContent(incarnation_);
-  // Before the new incarnation and its lease: shm/directory_view.h.
+  // The master comes before the new incarnation and its lease (shm/directory_view.h).
   directory_.setMaster(master_);
   directory_.setServing(incarnation_);
   extend(leaseFrom_ + lease_);
@@ -58,7 +58,7 @@ void Standing::extend(Time until) {
 }
 
 bool Standing::heartbeat(const std::vector<uint32_t>& touched, Time now) {
-  // A master that does not answer gets no pile of heartbeats.
+  // The owner sends no pile of heartbeats to a master that does not answer.
   if (!listening() || beats_.size() >= kBeatsUnanswered) {
     if (listening()) FLUXON_MARK("owner: heartbeats are not answered");
     return false;

@@ -3,13 +3,13 @@
 //   apart ──registered, and the master wants the list of its values──► reporting ──serve()──► joined
 //     ▲ └────registered, and there are none─────────────────────────────────────────serve()────►┘
 //     └── the term ends (endTerm), in either state
-//   The lease is a matter of its own: values stay readable under the old one while the owner is apart.
+//   The serving lease does not depend on these: values stay readable under the old one while the owner is apart.
 //
 // Invariants
-//   1. The serving lease runs from before the heartbeat was sent. Nothing is committed at or after its end.
-//   2. Requests are sent in no state but reporting and joined; commands of clients go to the master only when joined.
-//   3. The header's content incarnation is that of the last life that the master has accepted the values of. It changes before this
-//      owner says anything else to the master, and never while a value is committed that the master has refused.
+//   1. The serving lease counts from when the owner sent the heartbeat, not from the answer. The owner commits nothing at or after its end.
+//   2. The owner sends requests only while reporting or joined, and commands of clients only while joined.
+//   3. The header's content incarnation names the last life whose values the master has accepted. It changes before this owner says
+//      anything else to the master, and never while a value is committed that the master has refused.
 // One thread.
 #pragma once
 
@@ -31,7 +31,7 @@ class Standing {
   bool reporting() const { return state_ == State::reporting; }
   bool joined() const { return state_ == State::joined; }
   bool serving(Time now) const { return now.ns < directory_.leaseUntilNs(); }
-  // Clients' requests can be sent on.
+  // Requests of clients can go to the master.
   bool takesRequests(Time now) const { return serving(now) && joined(); }
   // For those who ask for a master that is not there.
   std::string noLease() const;

@@ -1,7 +1,7 @@
-// Touches: which slots clients have read since the last heartbeat, out of the touch marks in their files. It runs on the control thread,
-// so what it looks at in one call is bounded, and shared out over the clients: each gives its newest marks, up to its share. Older ones
-// are passed over, as a client passes them over itself when its circle is full. Clients that a call does not come to are the first ones
-// of the next.
+// Touches: collects which slots clients have read since the last heartbeat, from the touch marks in their files. It runs on the control
+// thread, so one call looks at a bounded number of marks and shares that out over the clients: it takes the newest marks of each, up to
+// its share, and passes over older ones, as a client does itself when its circle is full. The next call begins with the clients that this
+// one has not reached.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace fluxon::owner {
 
 class Touches {
  public:
-  // Slots are numbered below slotCount; what clients name beyond it is left out. A call looks at about `looks` marks, the heads of a
-  // client count for some, and gives `most` slots.
+  // Slots are numbered below slotCount; take() leaves out what clients name beyond it. A call looks at about `looks` marks, where the heads
+  // of a client count for some, and returns `most` slots at most.
   explicit Touches(uint32_t slotCount, uint32_t looks = kLooks, uint32_t most = kMost);
 
   struct Taken {
