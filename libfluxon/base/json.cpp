@@ -49,4 +49,10 @@ std::string jsonString(const std::string& text) {
   return out + "\"";
 }
 
+JsonObject& JsonObject::raw(std::string_view name, std::string_view json) {
+  if (!fields_.empty()) fields_ += ',';
+  fields_.append(jsonString(std::string(name))).append(":").append(json);
+  return *this;
+}
+
 }  // namespace fluxon

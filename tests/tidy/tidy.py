@@ -304,7 +304,7 @@ def check_metrics(tree, _):
         lines = page_lines(tree, page)
         documented = {line[7:].split()[0] for line in lines if line.startswith(".It Va fluxon_")}
         both_ways(code, documented, "metric", source, "man/" + page)
-        fields = set(re.findall(r'\\"([a-z_]+)\\":', text))
+        fields = set(re.findall(r'\.(?:text|number|flag|raw)\("([a-z_]+)"', text))
         section, described = "", set()
         for line in lines:
             if line.startswith((".Ss ", ".Sh ")):

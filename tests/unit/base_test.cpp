@@ -220,6 +220,21 @@ TEST_CASE("json: bytes that are no UTF-8 come as escapes") {
   CHECK(jsonString("\xe2\x82") == R"("\u00e2\u0082")");
 }
 
+TEST_CASE("json: an object has its fields in the order in which they were added, names and texts escaped") {
+  CHECK(JsonObject().str() == "{}");
+  CHECK(JsonObject().text("error", "").str() == R"({"error":""})");
+  CHECK(JsonObject().text("b", "x\"\n\xff").number("a", 0).str() == R"({"b":"x\"\u000a\u00ff","a":0})");
+  CHECK(JsonObject().text("a\"\x01", "").str() == R"({"a\"\u0001":""})");
+  CHECK(JsonObject().number("most", UINT64_MAX).flag("yes", true).flag("no", false).str() ==
+        R"({"most":18446744073709551615,"yes":true,"no":false})");
+}
+
+TEST_CASE("json: a value that is JSON already goes into an object as it is") {
+  const std::string inner = JsonObject().number("a", 1).str();
+  CHECK(JsonObject().raw("object", inner).raw("none", "null").raw("list", "[1,2]").str() ==
+        R"({"object":{"a":1},"none":null,"list":[1,2]})");
+}
+
 TEST_CASE("utf-8: what a decoder of code points up to U+10FFFF takes, and nothing else") {
   for (const char* good : {"", "a", "\x7f", "\xc3\xa4", "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
     CHECK(isUtf8(good));

@@ -218,11 +218,17 @@ std::string Service::health(bool& healthy) const {
     if (member->lives()) ++(member->connected() ? joined : silent);
   }
   healthy = writer_.error().ok();
-  return "{\"process\":\"fluxon-master\",\"healthy\":" + std::string(healthy ? "true" : "false") +
-         ",\"cluster\":" + jsonString(core_.identity().cluster) + ",\"term\":" + std::to_string(core_.identity().term.value) +
-         ",\"recovering\":" + (core_.recovering() ? "true" : "false") + ",\"owners\":" + std::to_string(joined) +
-         ",\"silent\":" + std::to_string(silent) + ",\"listen\":" + jsonString(listen_) +
-         ",\"error\":" + jsonString(writer_.error().ok() ? "" : writer_.error().message()) + "}";
+  return JsonObject()
+      .text("process", "fluxon-master")
+      .flag("healthy", healthy)
+      .text("cluster", core_.identity().cluster)
+      .number("term", core_.identity().term.value)
+      .flag("recovering", core_.recovering())
+      .number("owners", joined)
+      .number("silent", silent)
+      .text("listen", listen_)
+      .text("error", writer_.error().ok() ? "" : writer_.error().message())
+      .str();
 }
 
 }  // namespace fluxon::master

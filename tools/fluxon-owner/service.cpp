@@ -219,11 +219,18 @@ std::string Service::health(bool& healthy) const {
   healthy = core_.serving(bootTime()) && loss_.error.ok();
   const std::string error = loss_.error.ok() ? link_.lastError() : loss_.error.message();
   const uint64_t populated = populatePages_ ? files_.segmentHeader().populatedBytes.load(std::memory_order_relaxed) : 0;
-  return "{\"process\":\"fluxon-owner\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"node\":" + jsonString(files_.node()) +
-         ",\"joined\":" + (link_.joined() ? "true" : "false") + ",\"term\":" + std::to_string(link_.term()) +
-         ",\"lease_left_ms\":" + std::to_string(std::max<int64_t>(0, (Time{files_.directory().leaseUntilNs()} - bootTime()).ms())) +
-         ",\"segment_bytes\":" + std::to_string(files_.segmentBytes()) + ",\"populated_bytes\":" + std::to_string(populated) +
-         ",\"clients\":" + std::to_string(clients_.count()) + ",\"error\":" + jsonString(error) + "}";
+  return JsonObject()
+      .text("process", "fluxon-owner")
+      .flag("healthy", healthy)
+      .text("node", files_.node())
+      .flag("joined", link_.joined())
+      .number("term", link_.term())
+      .number("lease_left_ms", static_cast<uint64_t>(std::max<int64_t>(0, (Time{files_.directory().leaseUntilNs()} - bootTime()).ms())))
+      .number("segment_bytes", files_.segmentBytes())
+      .number("populated_bytes", populated)
+      .number("clients", clients_.count())
+      .text("error", error)
+      .str();
 }
 
 }  // namespace fluxon::owner

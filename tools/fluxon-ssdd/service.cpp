@@ -459,13 +459,22 @@ std::string Service::health(bool& healthy) const {
   for (const DeviceGauges& each : core_ ? core_->devices() : std::vector<DeviceGauges>()) out += each.state != DeviceState::serving;
   healthy = core_ && !paused && oldest < kStuck;
   static constexpr const char* kStates[] = {"opening", "seeking", "attached", "draining"};
-  return "{\"process\":\"fluxon-ssdd\",\"healthy\":" + std::string(healthy ? "true" : "false") + ",\"node\":" + jsonString(node_) +
-         ",\"state\":\"" + kStates[static_cast<int>(state_)] + "\",\"engine\":\"" + (devices_ ? devices_->engine() : "") +
-         "\",\"capacity_bytes\":" + std::to_string(capacity) + ",\"used_bytes\":" + std::to_string(used) +
-         ",\"entries\":" + std::to_string(core_ ? core_->entries() : 0) + ",\"shards\":" + std::to_string(shards.size()) +
-         ",\"shards_retired\":" + std::to_string(retired) + ",\"devices_out\":" + std::to_string(out) +
-         ",\"paused\":" + (paused ? "true" : "false") + ",\"oldest_io_ms\":" + std::to_string(oldest.ms()) +
-         ",\"error\":" + jsonString(error_) + "}";
+  return JsonObject()
+      .text("process", "fluxon-ssdd")
+      .flag("healthy", healthy)
+      .text("node", node_)
+      .text("state", kStates[static_cast<int>(state_)])
+      .text("engine", devices_ ? devices_->engine() : "")
+      .number("capacity_bytes", capacity)
+      .number("used_bytes", used)
+      .number("entries", core_ ? core_->entries() : 0)
+      .number("shards", shards.size())
+      .number("shards_retired", retired)
+      .number("devices_out", out)
+      .flag("paused", paused)
+      .number("oldest_io_ms", static_cast<uint64_t>(oldest.ms()))
+      .text("error", error_)
+      .str();
 }
 
 namespace {

@@ -121,9 +121,9 @@ std::vector<Cell> keyCells(const std::string& key) {
 }
 
 std::string jsonObject(const std::vector<Cell>& cells) {
-  std::string out = "{";
-  for (const Cell& cell : cells) out += (out.size() > 1 ? "," : "") + jsonString(cell.name) + ":" + cell.json;
-  return out + "}";
+  JsonObject object;
+  for (const Cell& cell : cells) object.raw(cell.name, cell.json);
+  return object.str();
 }
 
 void Rows::add(const std::vector<Cell>& cells) {
