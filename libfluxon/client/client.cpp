@@ -305,7 +305,7 @@ Client::Asked Client::askOnce(uint32_t flags, std::string_view key, Time deadlin
     if (!validName(node)) return {namesNonsense(node)};
     const Result<Attachment*> there = use(node, deadline);
     if (!there && takesNoClient(there.error().code)) return {there.error(), Asked::Next::bring};
-    // What is on its SSD it brings by itself.
+    // An owner brings a value from its own SSD by itself.
     const uint32_t local = reply.value().source == shm::AnswerSource::ssd ? shm::kPlacedHere : shm::kLocalOnly;
     if (!there) {
       error = there.error();
@@ -558,7 +558,7 @@ Result<Done> Client::commit(const Granted& granted, Time deadline) {
   return doneOf(reply.value());
 }
 
-// If this is not heard, the grant ends with the client.
+// If the owner does not get this, the grant ends with the client.
 void Client::abort(const Granted& granted) {
   if (!granted.attachment->alive()) return;
   granted.attachment->ring().abort(granted.slotRef);

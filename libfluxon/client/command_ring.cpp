@@ -112,7 +112,7 @@ uint32_t CommandRing::submit(uint32_t index) {
 }
 
 void CommandRing::ring() const {
-  // seq_cst against the owner, who first says that it sleeps and then looks at the tails once more.
+  // seq_cst against the owner, which first announces that it sleeps and then looks at the tails once more.
   if (header_.controlAsleep.load(std::memory_order_seq_cst) == 0) return;
   bell::ring(bell_);
 }
@@ -156,7 +156,7 @@ Result<Reply> CommandRing::call(const Call& call) {
   if (!taken) return taken.error();
   const uint32_t index = taken.value();
   shm::CommandSlot& slot = file_.commands[index];
-  // The owner hears of an earlier end, so that what it has to say about a wait that failed comes in time.
+  // The owner gets an earlier deadline, so that its explanation of a wait that failed comes in time.
   const Duration margin = std::min((call.deadline - bootTime()) / 10, milliseconds(100));
   slot.request = {static_cast<uint32_t>(call.kind),
                   call.flags,

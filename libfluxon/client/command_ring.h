@@ -3,7 +3,7 @@
 // Invariants
 //   1. A slot is in exactly one of: the free list, a call under way, the list of abandoned slots (until the owner has let go).
 //   2. At most kCommandSlots submissions are outstanding, so the submission ring never overflows.
-//   3. Nothing waits past its deadline. What is to be given back without one is posted: nobody waits for its answer.
+//   3. Nothing waits past its deadline. Grants are given back without one: the client posts the command and waits for no answer.
 // Any thread; the lock is held for the submission, never while waiting.
 #pragma once
 

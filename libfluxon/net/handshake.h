@@ -1,5 +1,5 @@
 // The first four frames of every tcp connection of a cluster, of RPC and of the data link alike. Both sides show that they know the
-// cluster secret; neither sends it, and what was seen on the wire once proves nothing later.
+// cluster secret; neither sends it, and a recorded handshake proves nothing later (no replay).
 //
 //   connecting side                                listening side
 //   ClientHello  {purpose, who, whom, nonce} ────►
@@ -9,7 +9,7 @@
 //
 // The connecting side checks the proof before it sends its own; the listening side hands nothing out before it has checked the
 // other's. A proof covers both nonces and both names, so it fits one connection only, in one direction, for one purpose.
-// All fields are little-endian. Pure: no socket, no clock. Frames come from anybody: nothing in them is believed before the proof.
+// All fields are little-endian. Pure: no socket, no clock. Anybody may send frames: neither side trusts them before the proof.
 #pragma once
 
 #include <cstdint>

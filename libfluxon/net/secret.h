@@ -1,5 +1,5 @@
-// The cluster secret: what processes of one cluster on different hosts know and nobody else does. It is never sent; each side of a
-// connection proves that it knows it (handshake.h).
+// The cluster secret, which only processes of the cluster know. No process sends it; each side of a connection between hosts proves that it
+// knows it (handshake.h).
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What a process shows to others of its cluster on other hosts, and demands of them: the secret, and with TLS a certificate.
+// Access: what a process presents to, and demands of, processes of its cluster on other hosts: the secret, and with TLS a certificate.
 #pragma once
 
 #include <kj/async-io.h>

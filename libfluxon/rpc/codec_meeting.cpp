@@ -1,4 +1,4 @@
-// What an owner says of itself when it meets a master.
+// The messages by which an owner introduces itself to a master.
 #include "rpc/codec_parts.h"
 
 namespace fluxon::rpc {

@@ -9,7 +9,7 @@ namespace {
 constexpr Duration kMeasured = milliseconds(10);
 // KJ takes 16 events at a look, the rest stays in line: so many looks have seen what 1024 sockets had.
 constexpr unsigned kLooks = 64;
-// A loop that has something to do without end has done by then what was asked of it before.
+// A loop that is never idle has by then handled everything that was asked of it before.
 constexpr Duration kTurnedOver = seconds(1);
 
 Duration threadTime() {

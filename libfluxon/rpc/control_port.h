@@ -1,5 +1,5 @@
-// The eyes of a daemon's control loop: KJ's event port, which also knows how long the loop worked between two looks at its sockets,
-// signals and timers, and until when all that was sent to this process has been handled.
+// ControlPort: KJ's event port of a daemon's control loop. It also measures how long the loop worked between two looks at its sockets,
+// signals and timers, and the time until which the process has handled everything that was sent to it.
 //
 // One thread, that of the loop.
 #pragma once

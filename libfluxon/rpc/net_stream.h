@@ -8,9 +8,9 @@
 //                                                      anything else, or 5 s: refused, counted, seldom a line in the log
 //
 // Invariants
-//   1. No byte of a peer is handed on before its proof is right.
-//   2. A connection is opening for 5 s at most. At most kMostOpening are, and kMostOpeningOfSource of one source: one more ends the oldest
-//      (of its source), since an honest peer is done in milliseconds. So one source alone keeps nobody else out.
+//   1. The listener hands on no byte of a peer before the peer's proof is right.
+//   2. A connection is opening for 5 s at most. At most kMostOpening are at once, kMostOpeningOfSource of one source; one more ends the
+//      oldest (of its source), since an honest peer is done in milliseconds. So one source alone keeps nobody else out.
 //   3. Nothing that a peer does ends the listener.
 // One thread.
 #pragma once

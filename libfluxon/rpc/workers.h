@@ -1,5 +1,5 @@
-// The threads of a daemon for calls that may block: disks, folders, locks. They are started with the daemon, so that a system that has no
-// thread for them refuses the start and not a call in the middle of its life.
+// Workers: a daemon's threads for calls that may block: disks, folders, locks. They start with the daemon, so that a system without threads
+// to spare refuses the start and not a later call.
 //
 // Invariants
 //   1. A function given to run() is destroyed on the control thread, after its promise has been settled or dropped.

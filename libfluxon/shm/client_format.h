@@ -1,6 +1,6 @@
 // Layout of `client-<id>`, the one file that a client writes, and the messages of attaching. Page: fluxon-client(5).
 //
-// The client writes it, so its owner believes nothing in it: every index and length is copied once, then checked. A broken
+// The client writes it, so its owner trusts nothing in it: it copies every index and length once, then checks it. A broken
 // client can spoil only its own file: a wrong hazard word keeps an extent of the owner alive until the client ends.
 //
 //   ClientHeader | hazard shards | held words | counter shards | touch shards | submission ring | command slots | payload areas

@@ -1,11 +1,11 @@
-// Channel: one end of what an owner and its ssdd say to each other, over the two rings of ssdd_format.h.
+// Channel: one end of the message channel between an owner and its ssdd, over the two rings of ssdd_format.h.
 //
 // Invariants
 //   1. Messages arrive in the order of send(), each once, whole; those for which the ring has no room wait here, in order.
-//   2. The peer may write anything into the file at any time. Each word of it is read once and checked; what lies in this end's own
-//      words (tail of its ring, head of the other) is never read back. Nonsense ends the channel, and nothing else.
-//   3. After sleep() has said true, the bell of this end rings if there is something to receive, or room for what waits.
-// The end of a channel by its peer's death is not seen here: it is the end of a socket. One thread.
+//   2. The peer may write anything into the file at any time. This end reads each word once and checks it, and never reads back its own
+//      words (tail of its ring, head of the other). Nonsense ends the channel, and nothing else.
+//   3. After sleep() has returned true, the bell of this end rings when there is a message to receive, or room for one that waits.
+// The channel does not see the death of its peer: that is the end of a socket. One thread.
 #pragma once
 
 #include <deque>

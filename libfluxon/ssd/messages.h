@@ -1,7 +1,7 @@
 // What an owner and its ssdd say to each other, as plain values: the logic of both sees these. How they lie in shared memory:
 // ssdd_format.h; channel.h converts.
 //
-// The owner speaks for its ssdd: nobody else reads from the SSD, and the master hears of it by the owner alone. Messages of one
+// The owner represents its ssdd: nobody else reads from the SSD, and only the owner reports about it to the master. Messages of one
 // direction arrive in the order in which they were sent, each once, until the channel ends with one of the two processes.
 //
 // Life of a persist (id: the owner's, not used again while it is open)
@@ -9,23 +9,23 @@
 //   owner: persist ──► ssdd: waiting, writing ──► persisted(ok) ──► the master is asked ──► decided(ok): the entry can be read
 //                              │                                                     └──► decided(other): the entry is dead
 //                              └──► persisted(code): there is no entry, the id is over
-//   The owner keeps the bytes in the segment what they are until `persisted`, or until it says `forget`. Until `decided` the ring does
-//   not write over the entry.
-//   stalled: its device does nothing. The version is dead, so the persist is over and the bytes are the owner's to change; `persisted`,
-//   which is not ok then, may come late or never.
+//   The owner leaves the bytes in the segment unchanged until `persisted`, or until it sends `forget`. The ring does not write over the
+//   entry before `decided`.
+//   stalled: the device hangs. The version is dead, so the persist is over and the owner may change the bytes; `persisted`, which is not
+//   ok then, may come late or never.
 //
 // Life of a load
 //
 //   owner: load ──► ssdd: reading ──► progress(bytes) ... ──► loaded(code)
-//   From `load` to `loaded`, whatever its code, the extent is ssdd's to write. What `progress` counts, from the extent's beginning on, is
-//   there and may be sent on; the value is checked (crc32c) before the last of its bytes is counted or `loaded(ok)` is said.
-//   stalled: its device does nothing. Who waits for the value looks elsewhere; `loaded` may come late or never.
+//   From `load` to `loaded`, whatever its code, ssdd may write the extent. The bytes that `progress` counts, from the extent's beginning
+//   on, are there and may be sent on; ssdd checks the value (crc32c) before it counts the last bytes or sends `loaded(ok)`.
+//   stalled: the device hangs. Whoever waits for the value looks elsewhere; `loaded` may come late or never.
 //
 // Invariants
 //   1. After `done` of an invalidate, no load finds a version of that key below its put_id, and no list names one.
 //   2. A list names exactly the entries that were decided(ok) before it and have not ended: not evicted, invalidated or dropped. One
 //      that ends during the list may have been named before; its `evicted` comes after that.
-//   3. When the owner ends, what is not decided is dead: ssdd does not know whether the master has taken it.
+//   3. When the owner ends, every undecided entry is dead: ssdd does not know whether the master has taken it.
 #pragma once
 
 #include <cstdint>

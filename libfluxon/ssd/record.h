@@ -3,8 +3,8 @@
 //   | header block: RecordHeader, zeros | payload | zeros up to the next block |
 //
 // Blocks are as long as direct I/O on the shard's file system asks for, 512 bytes at least, so header and payload each begin where
-// it may begin. Nothing says where a record ends but its header; a record never crosses the end of its file.
-// Bytes come from a disk: what does not fit is an error, never a check. Any thread.
+// it may begin. Only its header says where a record ends; a record never crosses the end of its file.
+// The bytes come from a disk: anything wrong in them is an error, never a check. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace fluxon::ssd {
 
-// What a header says.
+// The contents of a header.
 struct Record {
   uint64_t keyHash;
   PutId putId;

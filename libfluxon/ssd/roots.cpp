@@ -99,7 +99,7 @@ uint64_t freeBytes(const std::string& root, const std::vector<Shard>& shards) {
   return free;
 }
 
-// The shard files of a root: locked, then emptied, then as many and as long as the limit says.
+// Makes the shard files of a root: locks what is there, empties it, then makes as many and as long files as the limit says.
 Error openShards(Root& root, uint64_t limitBytes) {
   std::error_code unread;
   std::vector<std::string> paths = shardPaths(root.path, unread);

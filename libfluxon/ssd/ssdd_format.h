@@ -1,7 +1,7 @@
 // Layout of `ssdd`, the file by which an owner and its ssdd talk, and the messages of attaching. Page: fluxon-ssd(5).
 //
-// The owner makes the file anew for each ssdd that attaches and hands it over; it is written by both, so neither believes what it
-// reads there: every number is copied once, then checked, and a frame that makes no sense ends the channel.
+// The owner makes the file anew for each ssdd that attaches and hands it over. Both write it, so neither trusts what it reads there: each
+// copies every number once and then checks it, and a frame that makes no sense ends the channel.
 //
 //   SsddHeader | SsddStatus | ring to ssdd | ring to the owner
 //
@@ -102,7 +102,7 @@ struct SsddFile {
 static_assert(sizeof(SsddFile) % 4096 == 0);
 
 // Attaching: one message each way on the owner's unix socket (SOCK_SEQPACKET), as clients do (client_format.h); descriptors by
-// SCM_RIGHTS. An ssdd says it only when it holds the locks of all its shard files and no I/O of its own touches the segment.
+// SCM_RIGHTS. An ssdd sends it only when it holds the locks of all its shard files and no I/O of its own touches the segment.
 constexpr char kSsddAttachMagic[9] = "FLXSSDA1";
 struct SsddAttach {
   char magic[8];
