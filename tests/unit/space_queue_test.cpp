@@ -123,6 +123,31 @@ TEST_CASE("space queue: a victim that is read stays, so does one that the answer
   CHECK(w.routes.find(order.replicas[1].key) == nullptr);
 }
 
+// Taken for the new value's, the answer would end its route while the owner serves it, and no later change would be told there.
+TEST_CASE("space queue: an answer about a value that has left its place says nothing about the same version when it is back there") {
+  Queue w;
+  Member& a = w.join("a");
+  Member& b = w.join("b");
+  KeyEntry& entry = w.value("k", kPut, a, kPageBytes);
+  const uint64_t offset = entry.replicas.front().offset;
+  w.routes.add(entry, inMemory(b, kPageBytes));
+  CHECK(w.space.evictTo("a", 0, w.now).ok());
+  const rpc::Reclaim first = w.outbox.one<rpc::Reclaim>(a);
+  w.routes.lose(entry, a, Medium::memory);
+  w.space.release(a, OperationId(1), {{}, {offset}}, w.now);
+  const Replica back = inMemory(a, kPageBytes);
+  REQUIRE(back.offset == offset);
+  w.routes.add(entry, back);
+  CHECK(w.space.evictTo("a", 0, w.now).ok());
+  const std::vector<rpc::Reclaim> orders = w.outbox.to<rpc::Reclaim>(a);
+  REQUIRE(orders.size() == 2);
+  w.answer(a, 2, first, {rpc::ReclaimResult::gone});
+  CHECK(replicaOf(entry, a, Medium::memory));
+  w.answer(a, 3, orders[1], {rpc::ReclaimResult::ok});
+  CHECK_FALSE(replicaOf(entry, a, Medium::memory));
+  CHECK(a.space.freeBytes() == kSegment);
+}
+
 TEST_CASE("space queue: an extent comes back by its owner's word when it is over, and not before") {
   Queue w;
   Member& a = w.join("a");

@@ -49,6 +49,7 @@ class MemberSpace {
     Extent extent;
     Use use = Use::inFlight;
     KeyEntry* key = nullptr;  // routed, reclaiming
+    OrderId asked;            // the latest order to reclaim what lies here
     bool leased = false;
     bool busy = false;
   };

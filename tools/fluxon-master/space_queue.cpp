@@ -155,8 +155,9 @@ void SpaceQueue::askVictims(Member& member, Time now) {
   }
   std::vector<rpc::MemoryReplica> items;
   for (const uint64_t offset : victims) {
-    const KeyEntry& entry = *space.find(offset)->key;
-    items.push_back({std::string(entry.key), entry.putId, offset});
+    MemberSpace::Record& record = *space.find(offset);
+    record.asked = out_.nextOrder();
+    items.push_back({std::string(record.key->key), record.key->putId, offset});
   }
   out_.order(member, rpc::Reclaim{{}, std::move(items)});
 }
@@ -173,8 +174,9 @@ void SpaceQueue::reclaimDone(Member& member, OperationId id, const rpc::ReclaimD
     const rpc::ReclaimResult result = i < done.results.size() ? done.results[i] : rpc::ReclaimResult::busy;
     MemberSpace::Record* record = member.space.find(items[i].offset);
     if (!record || (record->use != Use::reclaiming && record->use != Use::unrouted)) continue;
-    // The owner may have released the extent since, and the master given it out again: then this answer is about the value before.
-    if (record->use == Use::reclaiming && record->key->putId != items[i].putId) {
+    // The owner may have released the extent since, and the master given it out again, even for the same version: then this answer is
+    // about what lay there before, and another order may be under way.
+    if (record->asked != done.order) {
       FLUXON_MARK("master: a reclaim is answered after its place was given out again");
       continue;
     }
