@@ -34,7 +34,6 @@
 #include <vector>
 
 #include "base/extent.h"
-#include "slot_index.h"
 
 namespace fluxon::master {
 
@@ -75,7 +74,7 @@ class ExtentAllocator {
 namespace extent_maps {
 
 inline constexpr uint64_t kNoBit = UINT64_MAX;
-inline constexpr uint32_t kNil = SlotIndex::kNone;
+inline constexpr uint32_t kNil = UINT32_MAX;
 
 constexpr uint64_t bitOf(uint64_t index) { return uint64_t{1} << (index % 64); }
 constexpr uint64_t lowBits(uint64_t count) { return count >= 64 ? ~uint64_t{0} : bitOf(count) - 1; }
@@ -166,6 +165,63 @@ class BitTree {
   size_t depth_ = 0;
 };
 
+// Page number to pool index: open addressing, linear probing, at most half full. SlotIndex is smaller, but looks into the pool to compare:
+// a call takes up to a half more with it.
+class PageIndex {
+ public:
+  uint32_t find(uint64_t page) const {
+    size_t at = home(page);
+    while (slots_[at].value != kNil && slots_[at].page != page) at = (at + 1) & mask_;
+    return slots_[at].value;
+  }
+
+  void insert(uint64_t page, uint32_t value) {
+    if (++count_ * 2 > slots_.size()) grow();
+    place({page, value});
+  }
+
+  // Later members of the probe chain move up, so that no tombstone is ever needed.
+  void erase(uint64_t page) {
+    size_t hole = home(page);
+    while (slots_[hole].page != page || slots_[hole].value == kNil) hole = (hole + 1) & mask_;
+    for (size_t at = (hole + 1) & mask_; slots_[at].value != kNil; at = (at + 1) & mask_) {
+      if (((at - home(slots_[at].page)) & mask_) < ((at - hole) & mask_)) continue;
+      slots_[hole] = slots_[at];
+      hole = at;
+    }
+    slots_[hole].value = kNil;
+    --count_;
+  }
+
+ private:
+  struct Slot {
+    uint64_t page = 0;
+    uint32_t value = kNil;
+  };
+
+  size_t home(uint64_t page) const { return (page * 0x9E3779B97F4A7C15u) >> shift_; }
+
+  void place(Slot slot) {
+    size_t at = home(slot.page);
+    while (slots_[at].value != kNil) at = (at + 1) & mask_;
+    slots_[at] = slot;
+  }
+
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    mask_ = slots_.size() - 1;
+    --shift_;
+    for (const Slot& slot : old)
+      if (slot.value != kNil) place(slot);
+  }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(64);
+  size_t mask_ = 63;
+  int shift_ = 58;
+  size_t count_ = 0;
+};
+
 // Nodes that are found by page and linked into one list per bin. Node needs page, prev and next.
 template <typename Node>
 class Pool {
@@ -173,9 +229,7 @@ class Pool {
   explicit Pool(size_t bins) : heads_(bins, kNil) {}
 
   uint32_t head(uint64_t bin) const { return heads_[bin]; }
-  uint32_t find(uint64_t page) const {
-    return index_.find(page, [&](uint32_t id) { return nodes_[id].page; });
-  }
+  uint32_t find(uint64_t page) const { return index_.find(page); }
   Node& operator[](uint32_t id) { return nodes_[id]; }
   const Node& operator[](uint32_t id) const { return nodes_[id]; }
 
@@ -189,12 +243,12 @@ class Pool {
       spare_ = nodes_[id].next;
       nodes_[id] = node;
     }
-    index_.add(node.page, id);
+    index_.insert(node.page, id);
     return id;
   }
 
   void remove(uint32_t id) {
-    index_.erase(nodes_[id].page, id);
+    index_.erase(nodes_[id].page);
     nodes_[id].next = spare_;
     spare_ = id;
   }
@@ -227,7 +281,7 @@ class Pool {
  private:
   std::vector<uint32_t> heads_;
   std::vector<Node> nodes_;
-  SlotIndex index_;
+  PageIndex index_;
   uint32_t spare_ = kNil;  // removed nodes, linked by next
 };
 

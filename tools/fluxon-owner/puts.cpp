@@ -32,7 +32,7 @@ void Puts::start(Caller caller, Command command, Time now) {
   }
   if (!standing_.takesRequests(now)) return retries_.putOff(caller, std::move(command), standing_.noLease(), now);
   // A put that the master may refuse asks it first, before an older value of ours is retired for it.
-  const std::string asker = isInline(command) ? std::string() : command.extra;  // another owner, on whose behalf a client fills it here
+  const std::string asker = isInline(command) ? std::string() : command.extra;  // a neighbour, whose client fills the value here
   const bool plain = !command.put.rejects() && !command.lease && asker.empty();
   const std::optional<uint64_t> offset = plain ? reserve_.take(extentBytes(command.valueBytes), now) : std::nullopt;
   controls_.open(command.key);
