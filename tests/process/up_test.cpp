@@ -280,7 +280,7 @@ TEST_CASE("a start that fails leaves the values that were there before it, whate
     CHECK(execute(host.tool + "get precious").out == "kept");
   };
   killAll();
-  CHECK(has(execute(host.tool + "down").out, "values of n0 of an earlier run are kept"));
+  CHECK(eventually([&] { return has(execute(host.tool + "down").out, "values of n0 of an earlier run are kept"); }));
 
   INFO("an ssdd that does not start");
   write(bad, good + "large_file_paths = [\"/proc/nowhere\"]\nlarge_limit_size = [\"64MiB\"]\n");
